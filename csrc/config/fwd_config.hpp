@@ -1,0 +1,32 @@
+// FwdConfig and fwd_config(key): the only table of the forward kernel's tile sizes.
+#pragma once
+
+#include "config/kernel_key.hpp"
+
+namespace dash {
+
+struct FwdConfig {
+  KernelKey key;
+  int block_m;             // query rows of a CTA's tile
+  int block_n;             // key rows of a KV tile
+  int num_mma_warpgroups;  // each owns block_m / num_mma_warpgroups rows
+  int stages_kv;           // K and V shared-memory buffers each
+  int mma_registers;       // registers a thread after setmaxnreg: MMA warpgroups
+  int load_registers;      // registers a thread after setmaxnreg: producer warpgroup
+
+  constexpr int num_threads() const { return 128 * (num_mma_warpgroups + 1); }
+};
+
+constexpr FwdConfig fwd_config(KernelKey key) {
+  bool const is_causal = key.mask == MaskKind::kCausal;
+  if (key.head_dim == 64) {
+    // Tuning: three MMA warpgroups; a causal mask wastes less of a narrower KV tile.
+    return {.key = key, .block_m = 192, .block_n = is_causal ? 128 : 192,
+            .num_mma_warpgroups = 3, .stages_kv = 2, .mma_registers = 160, .load_registers = 32};
+  }
+  // Tuning: head dim 128. 176 keys is the widest tile whose scores and output fit 240 registers.
+  return {.key = key, .block_m = 128, .block_n = is_causal ? 128 : 176,
+          .num_mma_warpgroups = 2, .stages_kv = 2, .mma_registers = 240, .load_registers = 24};
+}
+
+}  // namespace dash

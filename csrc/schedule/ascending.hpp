@@ -1,0 +1,31 @@
+// ascending: FlashAttention-3's first deterministic order. KV tiles and Q tiles count upwards,
+// one head after the other.
+#pragma once
+
+#include "schedule/policy.hpp"
+
+namespace dash::schedule {
+
+struct Ascending {
+  static constexpr char const* kName = "ascending";
+  static constexpr ScheduleKind kKind = ScheduleKind::kAscending;
+
+  DASH_HOST_DEVICE static constexpr bool supports(MaskKind) { return true; }
+  DASH_HOST_DEVICE static constexpr bool is_ordered(TileGrid const&) { return true; }
+  DASH_HOST_DEVICE static constexpr WorkTile work(TileGrid const& grid, int ticket) {
+    return section_work(grid, 1, ticket);
+  }
+  DASH_HOST_DEVICE static constexpr int m_block(TileGrid const& grid, WorkTile const& tile,
+                                                int step) {
+    return grid.m_begin(tile.n_block) + step;
+  }
+  DASH_HOST_DEVICE static constexpr int turn(TileGrid const& grid, WorkTile const& tile,
+                                             int m_block) {
+    return tile.n_block - grid.n_begin(m_block);
+  }
+  DASH_HOST_DEVICE static constexpr int num_turns(TileGrid const& grid, int m_block) {
+    return grid.num_contributors(m_block);
+  }
+};
+
+}  // namespace dash::schedule

@@ -1,0 +1,32 @@
+// band: a band of few KV tiles of each head runs at a time, many heads side by side. KV tiles count
+// upwards; Q tiles count upwards for a full mask, downwards under a causal mask, so that each
+// contributor of a Q tile reaches it later than its predecessor.
+#pragma once
+
+#include "schedule/policy.hpp"
+
+namespace dash::schedule {
+
+struct Band {
+  static constexpr char const* kName = "band";
+  static constexpr ScheduleKind kKind = ScheduleKind::kBand;
+
+  DASH_HOST_DEVICE static constexpr bool supports(MaskKind) { return true; }
+  DASH_HOST_DEVICE static constexpr bool is_ordered(TileGrid const&) { return true; }
+  DASH_HOST_DEVICE static constexpr WorkTile work(TileGrid const& grid, int ticket) {
+    return section_work(grid, grid.section, ticket);
+  }
+  DASH_HOST_DEVICE static constexpr int m_block(TileGrid const& grid, WorkTile const& tile,
+                                                int step) {
+    return grid.mask == MaskKind::kFull ? step : grid.m_end(tile.n_block) - 1 - step;
+  }
+  DASH_HOST_DEVICE static constexpr int turn(TileGrid const& grid, WorkTile const& tile,
+                                             int m_block) {
+    return tile.n_block - grid.n_begin(m_block);
+  }
+  DASH_HOST_DEVICE static constexpr int num_turns(TileGrid const& grid, int m_block) {
+    return grid.num_contributors(m_block);
+  }
+};
+
+}  // namespace dash::schedule

@@ -1,0 +1,35 @@
+// shortest_first: FlashAttention-3's present deterministic order for a causal mask. The last KV
+// tile, which has the fewest Q tiles, starts first and adds first.
+#pragma once
+
+#include "schedule/policy.hpp"
+
+namespace dash::schedule {
+
+struct ShortestFirst {
+  static constexpr char const* kName = "shortest_first";
+  static constexpr ScheduleKind kKind = ScheduleKind::kShortestFirst;
+
+  DASH_HOST_DEVICE static constexpr bool supports(MaskKind mask) {
+    return mask == MaskKind::kCausal;
+  }
+  DASH_HOST_DEVICE static constexpr bool is_ordered(TileGrid const&) { return true; }
+  DASH_HOST_DEVICE static constexpr WorkTile work(TileGrid const& grid, int ticket) {
+    WorkTile tile = section_work(grid, grid.section, ticket);
+    tile.n_block = grid.num_n_blocks() - 1 - tile.n_block;
+    return tile;
+  }
+  DASH_HOST_DEVICE static constexpr int m_block(TileGrid const& grid, WorkTile const& tile,
+                                                int step) {
+    return grid.m_begin(tile.n_block) + step;
+  }
+  DASH_HOST_DEVICE static constexpr int turn(TileGrid const& grid, WorkTile const& tile,
+                                             int m_block) {
+    return grid.n_end(m_block) - 1 - tile.n_block;
+  }
+  DASH_HOST_DEVICE static constexpr int num_turns(TileGrid const& grid, int m_block) {
+    return grid.num_contributors(m_block);
+  }
+};
+
+}  // namespace dash::schedule

@@ -1,0 +1,83 @@
+// TileGrid: an attention problem counted in tiles, and which (m_block, n_block) tiles exist under
+// the mask. A Q tile is block_m query rows, a KV tile is block_n key rows. "Head" here is a KV head:
+// with grouped queries, the Q tiles of every query head of the group follow the same rules.
+// Invariant: n_block contributes to m_block  <=>  m_begin(n) <= m < m_end(n)
+//                                            <=>  n_begin(m) <= n < n_end(m).
+#pragma once
+
+#include "schedule/host_device.hpp"
+
+namespace dash {
+
+enum class MaskKind : int { kFull = 0, kCausal = 1 };
+
+}  // namespace dash
+
+namespace dash::schedule {
+
+enum class ScheduleKind : int {
+  kUnordered = 0,
+  kAscending = 1,
+  kShortestFirst = 2,
+  kBand = 3,
+};
+
+// One work item: a KV tile of one (batch, KV head), swept over its Q tiles by one CTA.
+struct WorkTile {
+  int n_block;
+  int bidh;  // KV head
+  int bidb;  // batch entry
+};
+
+DASH_HOST_DEVICE constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
+DASH_HOST_DEVICE constexpr int min_int(int a, int b) { return a < b ? a : b; }
+DASH_HOST_DEVICE constexpr int max_int(int a, int b) { return a > b ? a : b; }
+
+struct TileGrid {
+  int seqlen_q;
+  int seqlen_k;
+  int block_m;
+  int block_n;
+  int num_heads;  // KV heads
+  int batch;
+  MaskKind mask;
+  ScheduleKind schedule;  // read by AnyOf only
+  int section;            // heads per section; orders the dispatch, changes no bit
+
+  // Key j is visible to query i under the causal mask iff j <= i + diagonal(): bottom-right aligned.
+  DASH_HOST_DEVICE constexpr int diagonal() const { return seqlen_k - seqlen_q; }
+
+  DASH_HOST_DEVICE constexpr int num_m_blocks() const { return ceil_div(seqlen_q, block_m); }
+  DASH_HOST_DEVICE constexpr int num_n_blocks() const { return ceil_div(seqlen_k, block_n); }
+  DASH_HOST_DEVICE constexpr int num_work_tiles() const {
+    return num_n_blocks() * num_heads * batch;
+  }
+
+  // Q tiles that n_block contributes to: m_begin(n) .. m_end(n) - 1.
+  DASH_HOST_DEVICE constexpr int m_begin(int n_block) const {
+    if (mask == MaskKind::kFull) {
+      return 0;
+    }
+    // Correctness: clamped before the division, because C++ rounds a negative quotient towards zero.
+    return min_int(max_int(n_block * block_n - diagonal(), 0) / block_m, num_m_blocks());
+  }
+  DASH_HOST_DEVICE constexpr int m_end(int) const { return num_m_blocks(); }
+  DASH_HOST_DEVICE constexpr int num_steps(int n_block) const {
+    return m_end(n_block) - m_begin(n_block);
+  }
+
+  // KV tiles that contribute to m_block: n_begin(m) .. n_end(m) - 1; none if the rows see no key.
+  DASH_HOST_DEVICE constexpr int n_begin(int) const { return 0; }
+  DASH_HOST_DEVICE constexpr int n_end(int m_block) const {
+    if (mask == MaskKind::kFull) {
+      return num_n_blocks();
+    }
+    int const keys_seen = max_int((m_block + 1) * block_m + diagonal(), 0);
+    return min_int(ceil_div(keys_seen, block_n), num_n_blocks());
+  }
+  DASH_HOST_DEVICE constexpr int num_contributors(int m_block) const {
+    return n_end(m_block) - n_begin(m_block);
+  }
+};
+
+}  // namespace dash::schedule
