@@ -1,0 +1,43 @@
+// Binds the CUDA implementations of the operators whose schemas dash/_ops.py defines, and the test
+// operator semaphore_fold. Through the stable ABI: the library loads under any torch >= 2.10.
+#include <torch/csrc/stable/library.h>
+
+#include "api/operators.hpp"
+#include "api/stream.hpp"
+#include "api/tensor_check.hpp"
+#include "bwd/workspace.hpp"
+#include "common/check.hpp"
+#include "selftest/semaphore_fold.hpp"
+
+namespace dash::api {
+
+void semaphore_fold(Tensor const& chains, Tensor const& semaphore, int64_t contributors,
+                    int64_t jitter) {
+  DASH_CHECK(chains.is_cuda() && chains.scalar_type() == ScalarType::Float && chains.dim() == 2 &&
+                 chains.size(1) == 256 && chains.is_contiguous(),
+             "dash_attn: chains must be a contiguous CUDA float32 tensor (num_chains, 256)");
+  DASH_CHECK(semaphore.is_cuda() && semaphore.scalar_type() == ScalarType::Int &&
+                 semaphore.get_device_index() == chains.get_device_index() &&
+                 semaphore.numel() == chains.size(0) * bwd::kSemaphoreStride &&
+                 semaphore.is_contiguous(),
+             "dash_attn: semaphore must be a contiguous CUDA int32 tensor of num_chains * 8 "
+             "elements on the device of chains");
+  DASH_CHECK(0 < contributors && contributors <= 65536,
+             "dash_attn: contributors must be 1 to 65536, got " + std::to_string(contributors));
+  DASH_CHECK(0 <= jitter && jitter <= 1000000,
+             "dash_attn: jitter must be 0 to 1000000, got " + std::to_string(jitter));
+  int const device = chains.get_device_index();
+  torch::stable::accelerator::DeviceGuard const guard(device);
+  selftest::semaphore_fold(static_cast<float*>(chains.mutable_data_ptr()),
+                           static_cast<int*>(semaphore.mutable_data_ptr()),
+                           static_cast<int>(chains.size(0)), static_cast<int>(contributors),
+                           static_cast<int>(jitter), current_stream(device));
+}
+
+}  // namespace dash::api
+
+STABLE_TORCH_LIBRARY_IMPL(dash_attn, CUDA, m) {
+  m.impl("fwd", TORCH_BOX(&dash::api::forward));
+  m.impl("bwd", TORCH_BOX(&dash::api::backward));
+  m.impl("semaphore_fold", TORCH_BOX(&dash::api::semaphore_fold));
+}
