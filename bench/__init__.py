@@ -1,0 +1,1 @@
+"""Benchmarks of dash and its peers: run `python -m bench.bench_attention --help`."""

@@ -1,0 +1,46 @@
+"""What was compiled, per kernel and stage: registers, shared and local memory as the driver reports
+them, spills as the compiler reported them (bench/kernel_stats.json)."""
+
+from __future__ import annotations
+
+import json
+
+from bench.environment import ROOT
+
+KERNEL_STATS = ROOT / "bench" / "kernel_stats.json"
+
+
+def recorded_spills() -> dict[tuple[str, str], int]:
+    """Spill bytes by (kernel, stage) from the committed statistics; empty without the file."""
+    if not KERNEL_STATS.exists():
+        return {}
+    spills: dict[tuple[str, str], int] = {}
+    for kernel in json.loads(KERNEL_STATS.read_text())["kernels"]:
+        for stage in kernel["stages"]:
+            spills[kernel["name"], stage["stage"]] = (
+                stage["spill_store_bytes"] + stage["spill_load_bytes"]
+            )
+    return spills
+
+
+def kernel_rows() -> list[dict[str, object]]:
+    """One entry per compiled kernel and stage. Needs a Hopper GPU.
+
+    `spill_bytes` is None where the build recorded nothing. Raises RuntimeError if the driver cannot
+    tell about a kernel.
+    """
+    import dash
+    from dash import _ops
+
+    spills = recorded_spills()
+    rows: list[dict[str, object]] = []
+    for kernel in dash.build_info()["kernels"]:
+        name = kernel["name"]
+        stages = _ops.kernel_attributes(name)
+        if isinstance(stages, dict):
+            raise RuntimeError(f"kernel {name}: {stages}")  # noqa: TRY004
+        for stage in stages:
+            rows.append(
+                {"kernel": name, **stage, "spill_bytes": spills.get((name, stage["stage"]))}
+            )
+    return rows

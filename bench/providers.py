@@ -1,0 +1,220 @@
+"""Registry of attention implementations. Nothing else in bench/ knows about other libraries.
+
+A provider says whether it can run a shape, and if not, why. Every provider gets the same tensors,
+(batch, seqlen, heads, head_dim) and contiguous; torch's SDPA sees them as transposed views, so no
+copy is timed. dash is called through its operators; the others' backward goes through
+torch.autograd.grad, whose host time hides behind the GPU's (see timing.py).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from bench.shapes import AttentionShape
+
+Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """q, dout (batch, seqlen_q, num_heads, head_dim); k, v (batch, seqlen_k, num_heads_k, ...)."""
+
+    q: torch.Tensor
+    k: torch.Tensor
+    v: torch.Tensor
+    dout: torch.Tensor
+
+    @property
+    def softmax_scale(self) -> float:
+        return 1.0 / math.sqrt(self.q.shape[-1])
+
+
+@dataclass(frozen=True)
+class Passes:
+    """Launches of one provider on one set of inputs; results in the inputs' layout."""
+
+    forward: Callable[[], torch.Tensor]
+    backward: Callable[[], Gradients]
+
+
+@dataclass(frozen=True)
+class Provider:
+    """`deterministic`: promises equal bits. `directions`: the passes in which it is a provider of
+    its own. `why_not` returns the reason it cannot run a shape, or None."""
+
+    name: str
+    deterministic: bool
+    why_not: Callable[[AttentionShape], str | None]
+    prepare: Callable[[AttentionShape, Inputs], Passes]
+    directions: tuple[str, ...] = ("fwd", "bwd")
+
+
+def make_inputs(shape: AttentionShape, dtype: torch.dtype, seed: int = 0) -> Inputs:
+    """Standard normal tensors on the current GPU: zeros would run at higher clocks."""
+    generator = torch.Generator(device="cuda").manual_seed(seed)
+
+    def normal(seqlen: int, heads: int) -> torch.Tensor:
+        size = (shape.batch, seqlen, heads, shape.head_dim)
+        return torch.randn(size, generator=generator, device="cuda", dtype=dtype)
+
+    return Inputs(
+        q=normal(shape.seqlen_q, shape.num_heads),
+        k=normal(shape.seqlen_k, shape.num_heads_k),
+        v=normal(shape.seqlen_k, shape.num_heads_k),
+        dout=normal(shape.seqlen_q, shape.num_heads),
+    )
+
+
+def _dash_why_not(schedule: str, shape: AttentionShape) -> str | None:
+    import dash
+
+    if not dash.compiled_kernels():
+        return "dash was built without CUDA kernels"
+    if shape.head_dim not in (64, 128):
+        return f"head_dim {shape.head_dim}: supported are 64 and 128"
+    if schedule == "shortest_first" and not shape.causal:
+        return "shortest_first is for a causal mask"
+    return None
+
+
+def _dash_prepare(schedule: str, shape: AttentionShape, inputs: Inputs) -> Passes:
+    import dash  # noqa: F401  (registers the operators)
+
+    operators = torch.ops.dash_attn
+    window = (-1, 0) if shape.causal else (-1, -1)
+    options = (inputs.softmax_scale, *window, 0.0, schedule, 0)
+    q, k, v, dout = inputs.q, inputs.k, inputs.v, inputs.dout
+    out, lse = operators.fwd(q, k, v, *options)
+    return Passes(
+        forward=lambda: operators.fwd(q, k, v, *options)[0],
+        backward=lambda: operators.bwd(dout, q, k, v, out, lse, None, *options),
+    )
+
+
+def dash_provider(schedule: str, name: str = "") -> Provider:
+    """dash with a named schedule; "auto" is the default order and "unordered" the baseline."""
+    return Provider(
+        name=name or f"dash[{schedule}]",
+        deterministic=schedule != "unordered",
+        why_not=partial(_dash_why_not, schedule),
+        prepare=partial(_dash_prepare, schedule),
+        # The forward pass has no order to choose: one provider times it.
+        directions=("fwd", "bwd") if schedule == "auto" else ("bwd",),
+    )
+
+
+def _sdpa_why_not(shape: AttentionShape) -> str | None:
+    if shape.causal and shape.seqlen_q != shape.seqlen_k:
+        return "torch aligns a causal mask to the top left, dash to the bottom right"
+    return None
+
+
+def _sdpa_prepare(backend: SDPBackend, shape: AttentionShape, inputs: Inputs) -> Passes:
+    q, k, v = (
+        tensor.transpose(1, 2).detach().requires_grad_()
+        for tensor in (inputs.q, inputs.k, inputs.v)
+    )
+    dout = inputs.dout.transpose(1, 2)
+    is_grouped = shape.num_heads != shape.num_heads_k
+
+    def attention() -> torch.Tensor:
+        with sdpa_kernel(backend):
+            return F.scaled_dot_product_attention(
+                q, k, v, is_causal=shape.causal, scale=inputs.softmax_scale, enable_gqa=is_grouped
+            )
+
+    out = attention()
+
+    def backward() -> Gradients:
+        grads = torch.autograd.grad(out, (q, k, v), dout, retain_graph=True)
+        dq, dk, dv = (grad.transpose(1, 2) for grad in grads)
+        return dq, dk, dv
+
+    return Passes(forward=lambda: attention().transpose(1, 2), backward=backward)
+
+
+def _fa3_why_not(shape: AttentionShape) -> str | None:
+    if importlib.util.find_spec("flash_attn_interface") is None:
+        return "not installed (package flash-attn-3, module flash_attn_interface)"
+    return None
+
+
+def _fa3_prepare(deterministic: bool, shape: AttentionShape, inputs: Inputs) -> Passes:
+    from flash_attn_interface import flash_attn_func
+
+    q, k, v = (tensor.detach().requires_grad_() for tensor in (inputs.q, inputs.k, inputs.v))
+
+    def attention() -> torch.Tensor:
+        result = flash_attn_func(
+            q,
+            k,
+            v,
+            softmax_scale=inputs.softmax_scale,
+            causal=shape.causal,
+            deterministic=deterministic,
+        )
+        return result[0] if isinstance(result, tuple) else result  # some versions add the lse
+
+    out = attention()
+    return Passes(
+        forward=attention,
+        backward=lambda: torch.autograd.grad(out, (q, k, v), inputs.dout, retain_graph=True),
+    )
+
+
+PROVIDERS: dict[str, Provider] = {
+    provider.name: provider
+    for provider in (
+        dash_provider("auto", "dash"),
+        dash_provider("unordered", "dash-unordered"),
+        Provider(
+            name="cudnn",
+            deterministic=False,
+            why_not=_sdpa_why_not,
+            prepare=partial(_sdpa_prepare, SDPBackend.CUDNN_ATTENTION),
+        ),
+        Provider(
+            name="sdpa-flash",
+            deterministic=False,
+            why_not=_sdpa_why_not,
+            prepare=partial(_sdpa_prepare, SDPBackend.FLASH_ATTENTION),
+        ),
+        Provider(
+            name="fa3",
+            deterministic=False,
+            why_not=_fa3_why_not,
+            prepare=partial(_fa3_prepare, False),
+        ),
+        Provider(
+            name="fa3-det",
+            deterministic=True,
+            why_not=_fa3_why_not,
+            prepare=partial(_fa3_prepare, True),
+            directions=("bwd",),
+        ),
+    )
+}
+
+
+def select_providers(names: list[str], schedules: list[str]) -> list[Provider]:
+    """The named providers in order; `schedules` replaces "dash" by one provider per schedule.
+
+    Raises ValueError for an unknown name.
+    """
+    selected: list[Provider] = []
+    for name in names:
+        if name not in PROVIDERS:
+            raise ValueError(f"unknown provider {name!r}; known are {', '.join(PROVIDERS)}")
+        if name == "dash" and schedules != ["auto"]:
+            selected += [dash_provider(schedule) for schedule in schedules]
+        else:
+            selected.append(PROVIDERS[name])
+    return selected
