@@ -49,7 +49,7 @@ def fp32_attention(
 
 def relative_error(value: torch.Tensor, expected: torch.Tensor) -> float:
     """Norm of the difference over the norm of `expected`; NaN and inf count as inf."""
-    difference = (value.float() - expected).norm() / expected.norm().clamp_min(1e-20)
+    difference = (value.detach().float() - expected).norm() / expected.norm().clamp_min(1e-20)
     return float(torch.nan_to_num(difference, nan=float("inf")))
 
 

@@ -34,11 +34,10 @@ def kernel_rows() -> list[dict[str, object]]:
 
     spills = recorded_spills()
     rows: list[dict[str, object]] = []
-    for kernel in dash.build_info()["kernels"]:
-        name = kernel["name"]
+    for name in dash.compiled_kernels():
         stages = _ops.kernel_attributes(name)
         if isinstance(stages, dict):
-            raise RuntimeError(f"kernel {name}: {stages}")  # noqa: TRY004
+            raise RuntimeError(f"kernel {name}: {stages}")
         for stage in stages:
             rows.append(
                 {"kernel": name, **stage, "spill_bytes": spills.get((name, stage["stage"]))}

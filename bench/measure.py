@@ -91,7 +91,9 @@ def _prepare(
         reason = provider.why_not(shape)
         if reason is None:
             try:
-                ready[provider.name] = provider.prepare(shape, inputs)
+                passes = provider.prepare(shape, inputs)
+                passes.backward()  # some libraries refuse a shape only here
+                ready[provider.name] = passes
                 continue
             except (RuntimeError, ValueError, TypeError) as error:
                 reason = _first_line(error)

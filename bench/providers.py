@@ -76,13 +76,17 @@ def make_inputs(shape: AttentionShape, dtype: torch.dtype, seed: int = 0) -> Inp
 def _dash_why_not(schedule: str, shape: AttentionShape) -> str | None:
     import dash
 
-    if not dash.compiled_kernels():
-        return "dash was built without CUDA kernels"
-    if shape.head_dim not in (64, 128):
-        return f"head_dim {shape.head_dim}: supported are 64 and 128"
-    if schedule == "shortest_first" and not shape.causal:
-        return "shortest_first is for a causal mask"
-    return None
+    return (
+        dash.is_supported(
+            (shape.batch, shape.seqlen_q, shape.num_heads, shape.head_dim),
+            (shape.batch, shape.seqlen_k, shape.num_heads_k, shape.head_dim),
+            device="cuda",
+            causal=shape.causal,
+            deterministic=schedule != "unordered",
+            schedule=schedule,
+        )[1]
+        or None
+    )
 
 
 def _dash_prepare(schedule: str, shape: AttentionShape, inputs: Inputs) -> Passes:

@@ -16,8 +16,8 @@ PASSES = {"fwd": "Forward", "bwd": "Backward"}
 
 
 def cell(value: object, digits: int) -> str:
-    """A number with fixed digits, or an en dash where there is none."""
-    return f"{value:.{digits}f}" if isinstance(value, int | float) else "–"
+    """A number with fixed digits, or "-" where there is none."""
+    return f"{value:.{digits}f}" if isinstance(value, int | float) else "-"
 
 
 def bench_table(records: list[dict], direction: str) -> list[str]:

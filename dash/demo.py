@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from . import compiled_kernels, flash_attn_func
+from . import flash_attn_func, is_supported
 
 NAMES = ("out", "dq", "dk", "dv")
 
@@ -38,7 +38,7 @@ class Layer:
 
 
 GPU_LAYER = Layer("one LLaMA-3-8B attention layer", 4_096, 32, 8, 128, repeats=20)
-CPU_LAYER = Layer("a small layer of the same kind", 320, 8, 2, 128, repeats=3)
+CPU_LAYER = Layer("one small attention layer", 320, 8, 2, 128, repeats=3)
 
 
 @dataclass(frozen=True)
@@ -51,15 +51,16 @@ class Inputs:
     dout: torch.Tensor
 
 
-def why_not_cuda() -> str | None:
-    """Why the CUDA kernels cannot run here, or None if they can."""
+def why_not_cuda(layer: Layer) -> str:
+    """Why the CUDA kernels cannot run the layer here, or ""."""
     if not torch.cuda.is_available():
         return "No CUDA GPU is visible to torch"
-    if torch.cuda.get_device_capability()[0] != 9:
-        return f"{torch.cuda.get_device_name()} is no Hopper GPU, which the CUDA kernels need"
-    if not compiled_kernels():
-        return "This installation was built without CUDA kernels"
-    return None
+    return is_supported(
+        (1, layer.seqlen, layer.num_heads, layer.head_dim),
+        (1, layer.seqlen, layer.num_heads_k, layer.head_dim),
+        device="cuda",
+        causal=True,
+    )[1]
 
 
 def make_inputs(layer: Layer, device: str) -> Inputs:
@@ -174,13 +175,12 @@ def print_speed(layer: Layer, inputs: Inputs) -> None:
 
 def main() -> int:
     """Exit status: 0, or 1 if an error is too large or bits differ."""
-    reason = why_not_cuda()
-    layer = GPU_LAYER if reason is None else CPU_LAYER
-    device = "cuda" if reason is None else "cpu"
-    if reason is None:
-        print(f"dash on {torch.cuda.get_device_name()}: {layer.title}")
-    else:
+    reason = why_not_cuda(GPU_LAYER)
+    layer, device = (CPU_LAYER, "cpu") if reason else (GPU_LAYER, "cuda")
+    if reason:
         print(f"{reason}: running {layer.title} through the CPU path, which is slow by design.")
+    else:
+        print(f"dash on {torch.cuda.get_device_name()}: {layer.title}")
     print(
         f"batch 1, {layer.seqlen} tokens, {layer.num_heads} query heads, {layer.num_heads_k} KV "
         f"heads, head dim {layer.head_dim}, bf16, causal, forward and backward"
@@ -190,7 +190,7 @@ def main() -> int:
     results = (out, *gradients(inputs, out))
     is_right = check_errors(inputs, results)
     is_right &= check_bits(inputs, results, layer.repeats)
-    if reason is None:
+    if not reason:
         print_speed(layer, inputs)
     print("all checks passed" if is_right else "A CHECK FAILED")
     return 0 if is_right else 1
