@@ -2,9 +2,13 @@
 // part of it: policies that differ only in integers share a kernel (schedule/any_of.hpp).
 #pragma once
 
+#include <array>
+
 #include "schedule/tile_grid.hpp"
 
 namespace dash {
+
+inline constexpr std::array kHeadDims = {64, 128};
 
 enum class DType : int { kBf16 = 0, kFp16 = 1 };
 

@@ -1,0 +1,146 @@
+"""The operators ``torch.ops.dash_attn.*``: schemas, fake kernels, autograd and the CPU kernels.
+
+The CUDA kernels come from ``_C.abi3.so``, which registers them against the schemas defined here.
+Where that library is absent or cannot be loaded, importing still works and a CUDA tensor gets an
+error that says why.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import glob
+import json
+import os
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import reference
+
+NAMESPACE = "dash_attn"
+
+_OPTIONS = (
+    "float softmax_scale, int window_size_left, int window_size_right, float softcap, "
+    "str schedule, int sm_margin"
+)
+
+_library = torch.library.Library(NAMESPACE, "DEF")
+_library.define(
+    f"fwd(Tensor q, Tensor k, Tensor v, {_OPTIONS}) -> (Tensor, Tensor)",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+_library.define(
+    "bwd(Tensor dout, Tensor q, Tensor k, Tensor v, Tensor out, Tensor lse, Tensor? dlse, "
+    f"{_OPTIONS}) -> (Tensor, Tensor, Tensor)",
+    tags=(torch.Tag.pt2_compliant_tag,),
+)
+_library.define(
+    "semaphore_fold(Tensor(a!) chains, Tensor(b!) semaphore, int contributors, int jitter) -> ()"
+)
+
+
+def _load_cuda_library() -> tuple[ctypes.CDLL | None, str]:
+    """Loads ``_C`` if it was built; returns it, or None and the reason why there is none."""
+    here = os.path.dirname(os.path.abspath(__file__))
+    paths = sorted(glob.glob(os.path.join(here, "_C*.so")))
+    if not paths:
+        return None, "this installation was built without CUDA kernels"
+    try:
+        torch.ops.load_library(paths[0])
+        return ctypes.CDLL(paths[0]), ""
+    except OSError as error:
+        return None, f"the CUDA kernels could not be loaded: {error}"
+
+
+_cuda_library, cuda_library_error = _load_cuda_library()
+
+
+def manifest() -> dict[str, Any]:
+    """What the CUDA library says of its build: version, cuda, cutlass and kernels; {} without."""
+    if _cuda_library is None:
+        return {}
+    function = _cuda_library.dash_build_manifest
+    function.restype = ctypes.c_char_p
+    return json.loads(function().decode())
+
+
+def kernel_attributes(name: str) -> list[dict[str, Any]]:
+    """Registers, shared and local bytes of each stage of a compiled kernel. Needs a GPU."""
+    if _cuda_library is None:
+        raise RuntimeError(f"kernel_attributes({name!r}): {cuda_library_error}")
+    function = _cuda_library.dash_kernel_attributes
+    function.restype = ctypes.c_char_p
+    function.argtypes = [ctypes.c_char_p]
+    return json.loads(function(name.encode()).decode())
+
+
+def _refuse_cuda(*_args: Any) -> Any:
+    raise RuntimeError(
+        f"dash: a CUDA tensor was given, but {cuda_library_error}. Install from source with nvcc "
+        "(CUDA 12.6 or later) on PATH or in CUDA_HOME, or move the tensors to the CPU."
+    )
+
+
+if _cuda_library is None:
+    for _name in ("fwd", "bwd", "semaphore_fold"):
+        _library.impl(_name, _refuse_cuda, "CUDA")
+
+_library.impl("fwd", reference.forward, "CPU")
+_library.impl("bwd", reference.backward, "CPU")
+
+
+@torch.library.register_fake(f"{NAMESPACE}::fwd", lib=_library)
+def _fwd_fake(q: Tensor, k: Tensor, v: Tensor, *_options: Any) -> tuple[Tensor, Tensor]:
+    batch, seqlen_q, num_heads, _ = q.shape
+    out = q.new_empty((batch, seqlen_q, num_heads, v.shape[-1]))
+    return out, q.new_empty((batch, num_heads, seqlen_q), dtype=torch.float32)
+
+
+@torch.library.register_fake(f"{NAMESPACE}::bwd", lib=_library)
+def _bwd_fake(
+    _dout: Tensor, q: Tensor, k: Tensor, v: Tensor, *_rest: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
+
+
+@torch.library.register_fake(f"{NAMESPACE}::semaphore_fold", lib=_library)
+def _semaphore_fold_fake(*_args: Any) -> None:
+    return None
+
+
+def _save_for_backward(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*inputs[:3], *output)
+    ctx.options = inputs[3:]
+
+
+_DOUBLE_BACKWARD = (
+    "dash: the backward of attention has no gradient of its own (double backward, "
+    "create_graph=True); use torch.nn.functional.scaled_dot_product_attention with the math "
+    "backend where second derivatives are needed"
+)
+
+
+def _fwd_backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple:
+    # Inside the autograd engine, grad mode is on only for create_graph=True.
+    if torch.is_grad_enabled():
+        raise RuntimeError(_DOUBLE_BACKWARD)
+    q, k, v, out, lse = ctx.saved_tensors
+    unused = (None,) * len(ctx.options)
+    if dout is None and dlse is None:
+        return (None, None, None, *unused)
+    if dout is None:
+        dout = torch.zeros_like(out)
+    grads = torch.ops.dash_attn.bwd(dout, q, k, v, out, lse, dlse, *ctx.options)
+    return (*grads, *unused)
+
+
+def _bwd_backward(_ctx: Any, *_grads: Tensor | None) -> tuple:
+    raise RuntimeError(_DOUBLE_BACKWARD)
+
+
+torch.library.register_autograd(
+    f"{NAMESPACE}::fwd", _fwd_backward, setup_context=_save_for_backward, lib=_library
+)
+torch.library.register_autograd(f"{NAMESPACE}::bwd", _bwd_backward, lib=_library)
