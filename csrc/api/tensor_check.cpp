@@ -39,7 +39,7 @@ std::string dtype_text(ScalarType dtype) {
     case ScalarType::Double:
       return "torch.float64";
     default:
-      return std::string("torch.") + torch::headeronly::toString(dtype);
+      return std::string("dtype ") + torch::headeronly::toString(dtype);
   }
 }
 
@@ -254,7 +254,7 @@ void check_row_statistic(NamedTensor const& named, Problem const& problem) {
                  " but q is on cuda:" + std::to_string(problem.device) +
                  "; move all tensors to one device");
   check_rank(named, 3, "(batch, heads, seqlen_q)");
-  check_dtype(named, ScalarType::Float, "pass the lse that the forward returned");
+  check_dtype(named, ScalarType::Float, "row statistics are float32, as the forward returns lse");
   check_size(named, 0, problem.batch, "batch size of q");
   check_size(named, 1, problem.num_heads, "number of heads of q");
   check_size(named, 2, problem.seqlen_q, "sequence length of q");
