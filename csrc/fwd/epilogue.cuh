@@ -1,0 +1,66 @@
+// Stage: results of one work item. Runs on the MMA warpgroups, straight from registers.
+// Writes o (16-byte pieces; a quad of lanes writes 64 contiguous bytes of a row) and lse.
+// Invariant: every row below seqlen_q is written, and no other; a row that saw no key gets o = 0
+// and lse = -inf.
+#pragma once
+
+#include <cutlass/cutlass.h>
+
+#include "common/layout.cuh"
+#include "common/softmax.cuh"
+#include "fwd/traits.cuh"
+
+namespace dash::fwd {
+
+template <class Traits, class TensorO>
+CUTE_DEVICE void store_item(FwdKernelArgs<Traits> const& args, WorkItem const& item,
+                            OnlineSoftmax const& softmax, TensorO& tOrO) {
+  using Element = typename Traits::Element;
+  FwdParams const& params = args.params;
+  int const thread = threadIdx.x % 128;
+  int const warpgroup = cutlass::canonical_warp_group_idx() - 1;
+  int const first_row = item.m_block * Traits::kBlockM + warpgroup * Traits::kRowsPerWarpgroup +
+                        accumulator_row(thread, 0);
+
+  float const inverse_sum[2] = {1.f / softmax.row_sum[0], 1.f / softmax.row_sum[1]};
+  CUTE_UNROLL
+  for (int i = 0; i < decltype(size(tOrO))::value; ++i) {
+    int const row = accumulator_row_index(i);
+    // Correctness: selected, not multiplied by 0, because 0 * V may be NaN where V is infinite.
+    tOrO(i) = softmax.row_sum[row] == 0.f ? 0.f : tOrO(i) * inverse_sum[row];
+  }
+  Tensor rO = convert_to<Element>(tOrO);
+  Tensor rO_words = recast<uint32_t>(rO);  // word 2 j + row: columns 8 j + 2 (lane mod 4), + 1
+
+  Element* const o = static_cast<Element*>(params.o) + item.bidb * params.o_strides.batch +
+                     item.bidh * params.o_strides.head;  // elements
+  float* const lse =
+      params.lse + (static_cast<int64_t>(item.bidb) * params.num_heads + item.bidh) *
+                       params.seqlen_q;
+  CUTE_UNROLL
+  for (int row_index = 0; row_index < 2; ++row_index) {
+    int const row = first_row + 8 * row_index;
+    bool const is_valid = row < params.seqlen_q;
+    Element* const o_row = o + row * params.o_strides.row;
+    CUTE_UNROLL
+    for (int group = 0; group < Traits::kHeadDim / 32; ++group) {  // 32 columns at a time
+      uint32_t words[4];
+      CUTE_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        words[j] = rO_words(2 * (4 * group + j) + row_index);
+      }
+      quad_transpose(words);  // whole warps: outside the row predicate
+      if (is_valid) {
+        *reinterpret_cast<uint4*>(o_row + 32 * group + 8 * (thread % 4)) =
+            make_uint4(words[0], words[1], words[2], words[3]);
+      }
+    }
+    if (is_valid && thread % 4 == 0) {
+      float const sum = softmax.row_sum[row_index];
+      lse[row] = sum == 0.f ? -INFINITY
+                            : softmax.row_max[row_index] * params.softmax_scale + __logf(sum);
+    }
+  }
+}
+
+}  // namespace dash::fwd

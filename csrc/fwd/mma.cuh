@@ -1,0 +1,170 @@
+// Stage: products and softmax. Runs on the MMA warpgroups, each with 64 rows of the CTA's Q tile.
+// Reads q, k, v, items (shared); leaves O and the softmax rows in registers for the epilogue.
+// The product S of the next KV tile is issued before O += P V of the present one, so that both run
+// under a softmax: this warpgroup's own for O, and the other warpgroups' through the issue turn.
+// Invariant: all MMA warpgroups take the same number of steps per item, so turns always balance.
+#pragma once
+
+#include <cutlass/arch/barrier.h>
+#include <cutlass/cutlass.h>
+
+#include "common/wgmma.cuh"
+#include "fwd/epilogue.cuh"
+#include "fwd/mask.cuh"
+#include "fwd/traits.cuh"
+#include "fwd/work_items.cuh"
+
+namespace dash::fwd {
+
+// Positions in the rings that the MMA warps read.
+template <class Traits>
+struct MmaRings {
+  RingState<1> q;
+  RingState<Traits::kStages> k;
+  RingState<Traits::kStages> v;
+};
+
+// The turn to issue products goes round the MMA warpgroups. Named barrier `warpgroup`: arrive the
+// 128 threads of the warpgroup before it in the round, wait its own 128. It protects no memory: it
+// only keeps two warpgroups from issuing at once, so that one's softmax meets the other's products.
+CUTE_DEVICE void wait_issue_turn(int warpgroup) {
+  cutlass::arch::NamedBarrier::sync(256, static_cast<uint32_t>(warpgroup));
+}
+
+template <class Traits>
+CUTE_DEVICE void pass_issue_turn(int warpgroup) {
+  int const next = warpgroup + 1 == Traits::kNumMmaWarpgroups ? 0 : warpgroup + 1;
+  cutlass::arch::NamedBarrier::arrive(256, static_cast<uint32_t>(next));
+}
+
+// P for the next product: the probabilities rounded to the element type, in A operand order.
+template <class TensorS, class TensorP>
+CUTE_DEVICE void round_to(TensorS const& tSrS, TensorP& tOrP) {
+  auto const rounded = convert_to<typename TensorP::value_type>(tSrS);
+  copy(make_tensor(rounded.data(), tOrP.layout()), tOrP);
+}
+
+enum class TileMask { kNone, kMasked };
+
+// One work item with at least one KV tile: O and the softmax rows of this warpgroup's 64 rows.
+template <class Traits, class TensorO>
+CUTE_DEVICE void mma_item(FwdKernelArgs<Traits> const& args,
+                          typename Traits::SharedStorage& smem, WorkItem const& item,
+                          MmaRings<Traits>& rings, OnlineSoftmax& softmax, TensorO& tOrO) {
+  using Element = typename Traits::Element;
+  int const warpgroup = cutlass::canonical_warp_group_idx() - 1;
+  int const first_row = item.m_block * Traits::kBlockM + warpgroup * Traits::kRowsPerWarpgroup;
+
+  typename Traits::TiledMmaQk mma_qk;
+  typename Traits::TiledMmaPv mma_pv;
+  Tensor sQ = make_tensor(make_smem_ptr(smem.q), typename Traits::SmemLayoutQ{});
+  Tensor sK = make_tensor(make_smem_ptr(smem.k), typename Traits::SmemLayoutK{});
+  Tensor sVt = make_tensor(make_smem_ptr(smem.v), typename Traits::SmemLayoutVt{});
+  Tensor sQ_rows = local_tile(sQ, Shape<_64, Int<Traits::kHeadDim>>{},
+                              make_coord(warpgroup, _0{}));     // (64, D)
+  // Shared-memory operands are descriptors, the same for every thread: slice 0 keeps them uniform.
+  Tensor tSrQ = mma_qk.get_slice(0).partition_fragment_A(sQ_rows);  // (MMA, 1, D/16)
+  Tensor tSrK = mma_qk.get_slice(0).partition_fragment_B(sK);       // (MMA, 1, D/16, PIPE)
+  Tensor tOrV = mma_pv.get_slice(0).partition_fragment_B(sVt);      // (MMA, 1, BLK_N/16, PIPE)
+  Tensor tSrS = partition_fragment_C(mma_qk, Shape<_64, Int<Traits::kBlockN>>{});
+  auto const layout_p = accumulator_as_a_operand(tSrS.layout());
+  Tensor tOrP = make_tensor<Element>(layout_p);                     // (MMA, 1, BLK_N/16)
+
+  // full barriers: arrive the load lane and TMA's bytes; each MMA thread waits; a stage may be read
+  // after it. consumer_release: one arrive per MMA warp; the load lane waits for all of them; the
+  // product that read the stage is complete (gemm_wait), so TMA may overwrite it.
+  consumer_wait(smem.q_ring, rings.q);
+  consumer_wait(smem.k_ring, rings.k);
+  gemm_issue<Accumulate::kZeroFirst>(mma_qk, tSrQ, tSrK(_, _, _, rings.k.stage), tSrS);
+  gemm_wait<0>(tSrS);
+  consumer_release(smem.k_ring, rings.k);
+  rings.k.advance();
+  // The last KV tile may end beyond seqlen_k, so it is masked under every mask.
+  int n_block = item.num_n_blocks - 1;
+  mask_scores<Traits>(args.grid, first_row, n_block, tSrS);
+  softmax.update(tSrS);
+  round_to(tSrS, tOrP);
+  --n_block;
+
+  auto const step = [&](auto tile_mask) {
+    consumer_wait(smem.k_ring, rings.k);
+    wait_issue_turn(warpgroup);
+    gemm_issue<Accumulate::kZeroFirst>(mma_qk, tSrQ, tSrK(_, _, _, rings.k.stage), tSrS);
+    consumer_wait(smem.v_ring, rings.v);
+    gemm_issue<Accumulate::kAdd>(mma_pv, tOrP, tOrV(_, _, _, rings.v.stage), tOrO);
+    pass_issue_turn<Traits>(warpgroup);
+    gemm_wait<1>(tSrS);
+    consumer_release(smem.k_ring, rings.k);
+    rings.k.advance();
+    if constexpr (decltype(tile_mask)::value == TileMask::kMasked) {
+      mask_scores<Traits>(args.grid, first_row, n_block, tSrS);
+    }
+    softmax.update(tSrS);
+    gemm_wait<0>(tOrO);
+    consumer_release(smem.v_ring, rings.v);
+    rings.v.advance();
+    round_to(tSrS, tOrP);
+    softmax.rescale(tOrO);
+    --n_block;
+  };
+
+  if constexpr (Traits::kMask == MaskKind::kCausal) {
+    int const num_unmasked = num_unmasked_n_blocks<Traits>(args.grid, item.m_block);
+    CUTE_NO_UNROLL
+    while (n_block >= num_unmasked) {
+      step(std::integral_constant<TileMask, TileMask::kMasked>{});
+    }
+  }
+  CUTE_NO_UNROLL
+  while (n_block >= 0) {
+    step(std::integral_constant<TileMask, TileMask::kNone>{});
+  }
+
+  // Every S product has completed: the next item's Q may be loaded.
+  consumer_release(smem.q_ring, rings.q);
+  rings.q.advance();
+  consumer_wait(smem.v_ring, rings.v);
+  gemm_issue<Accumulate::kAdd>(mma_pv, tOrP, tOrV(_, _, _, rings.v.stage), tOrO);
+  softmax.finish();
+  gemm_wait<0>(tOrO);
+  consumer_release(smem.v_ring, rings.v);
+  rings.v.advance();
+}
+
+// The MMA role: until the load warp publishes the end.
+template <class Traits>
+CUTE_DEVICE void mma_loop(FwdKernelArgs<Traits> const& args,
+                          typename Traits::SharedStorage& smem) {
+  int const warpgroup = cutlass::canonical_warp_group_idx() - 1;
+  if (warpgroup == Traits::kNumMmaWarpgroups - 1) {
+    pass_issue_turn<Traits>(warpgroup);  // the first turn is warpgroup 0's
+  }
+  MmaRings<Traits> rings;
+  RingState<Traits::kItemStages> item_state;
+  OnlineSoftmax softmax(args.params.softmax_scale * static_cast<float>(M_LOG2E));
+  typename Traits::TiledMmaPv mma_pv;
+  Tensor tOrO = partition_fragment_C(mma_pv, Shape<_64, Int<Traits::kHeadDim>>{});
+  while (true) {
+    // item_ring.full: arrives the load lane (1); protects items[stage] while it is written.
+    consumer_wait(smem.item_ring, item_state);
+    WorkItem const item = read_item<Traits>(smem, item_state);
+    if (item.m_block < 0) {
+      break;
+    }
+    clear(tOrO);
+    softmax.reset();
+    if (item.num_n_blocks > 0) {
+      mma_item(args, smem, item, rings, softmax, tOrO);
+    }
+    // Tuning: the item is read again, so that its fields hold no registers during the products.
+    store_item(args, read_item<Traits>(smem, item_state), softmax, tOrO);
+    // item_ring.empty: one arrive per MMA warp; the load lane waits before it overwrites items.
+    consumer_release(smem.item_ring, item_state);
+    item_state.advance();
+  }
+  if (warpgroup == 0) {
+    wait_issue_turn(warpgroup);  // takes the turn that is left over: the barrier ends empty
+  }
+}
+
+}  // namespace dash::fwd

@@ -1,0 +1,122 @@
+// FwdTraits<kConfig>: what the forward kernel is made of: element type, WGMMA products, shared-memory
+// layouts, TMA descriptors, and SharedStorage. FwdKernelArgs is what the launch hands to the kernel.
+// Nothing here runs. Invariant: every shared-memory tile starts on a 1,024-byte boundary, which the
+// 128-byte swizzle of TMA and WGMMA needs.
+#pragma once
+
+#include <cute/tensor.hpp>
+#include <cute/atom/copy_traits_sm90_tma.hpp>
+#include <cute/atom/mma_traits_sm90_gmma.hpp>
+
+#include "common/element.cuh"
+#include "common/pipeline.cuh"
+#include "config/fwd_config.hpp"
+#include "fwd/params.hpp"
+#include "schedule/tile_grid.hpp"
+
+namespace dash::fwd {
+
+using namespace cute;
+
+// One unit of work: a Q tile of one (batch, query head), swept over its KV tiles by one CTA.
+struct WorkItem {
+  int m_block;       // < 0: there is no more work
+  int bidh;          // query head
+  int bidb;          // batch entry
+  int num_n_blocks;  // KV tiles 0 .. num_n_blocks - 1 are visited; 0 if no row sees a key
+};
+
+template <FwdConfig kConfig_>
+struct FwdTraits {
+  static constexpr FwdConfig kConfig = kConfig_;
+  static constexpr MaskKind kMask = kConfig.key.mask;
+  static constexpr int kHeadDim = kConfig.key.head_dim;
+  static constexpr int kBlockM = kConfig.block_m;
+  static constexpr int kBlockN = kConfig.block_n;
+  static constexpr int kStages = kConfig.stages_kv;
+  static constexpr int kItemStages = 2;  // the load warp runs one work item ahead of the MMA warps
+  static constexpr int kNumMmaWarpgroups = kConfig.num_mma_warpgroups;
+  static constexpr int kNumMmaWarps = 4 * kNumMmaWarpgroups;
+  static constexpr int kNumThreads = kConfig.num_threads();
+  static constexpr int kRowsPerWarpgroup = 64;  // M of one WGMMA
+
+  static_assert(kBlockM == kRowsPerWarpgroup * kNumMmaWarpgroups,
+                "each MMA warpgroup owns 64 query rows");
+  static_assert(kHeadDim % 64 == 0, "a swizzled row of shared memory is 64 elements");
+  static_assert(kBlockN % 16 == 0 && kBlockN <= 256, "K of a PV step is 16; a TMA box is at most 256");
+
+  using Element = dash::Element<kConfig.key.dtype>;
+
+  // S = Q K^T: both operands in shared memory, both K-major (head_dim contiguous).
+  using TiledMmaQk = decltype(make_tiled_mma(
+      GMMA::ss_op_selector<Element, Element, float, Shape<_64, Int<kBlockN>, Int<kHeadDim>>>()));
+  // O += P V: P in registers; V is MN-major (head_dim contiguous is the N of this product).
+  using TiledMmaPv = decltype(make_tiled_mma(
+      GMMA::rs_op_selector<Element, Element, float, Shape<_64, Int<kHeadDim>, Int<kBlockN>>,
+                           GMMA::Major::K, GMMA::Major::MN>()));
+
+  using RowsAtom = GMMA::Layout_K_SW128_Atom<Element>;      // (8, 64)
+  using ColumnsAtom = GMMA::Layout_MN_SW128_Atom<Element>;  // (64, 8)
+
+  using SmemLayoutQ =
+      decltype(tile_to_shape(RowsAtom{}, Shape<Int<kBlockM>, Int<kHeadDim>>{}));
+  using SmemLayoutKStage =
+      decltype(tile_to_shape(RowsAtom{}, Shape<Int<kBlockN>, Int<kHeadDim>>{}));
+  using SmemLayoutK =
+      decltype(tile_to_shape(RowsAtom{}, Shape<Int<kBlockN>, Int<kHeadDim>, Int<kStages>>{}));
+  // Tuning: atoms run along the keys first, so that one TMA box carries 64 columns of every key.
+  using SmemLayoutVtStage = decltype(tile_to_shape(
+      ColumnsAtom{}, Shape<Int<kHeadDim>, Int<kBlockN>>{}, Step<_2, _1>{}));
+  using SmemLayoutVt = decltype(tile_to_shape(
+      ColumnsAtom{}, Shape<Int<kHeadDim>, Int<kBlockN>, Int<kStages>>{}, Step<_2, _1, _3>{}));
+
+  using TileShapeQ = Shape<Int<kBlockM>, Int<kHeadDim>>;
+  using TileShapeK = Shape<Int<kBlockN>, Int<kHeadDim>>;
+  using TileShapeVt = Shape<Int<kHeadDim>, Int<kBlockN>>;
+
+  // Global tensors: (seqlen, head_dim, heads, batch), and V with its first two modes exchanged.
+  using GmemShape = Shape<int, Int<kHeadDim>, int, int>;
+  using GmemStride = Stride<int64_t, _1, int64_t, int64_t>;
+  using GmemShapeT = Shape<Int<kHeadDim>, int, int, int>;
+  using GmemStrideT = Stride<_1, int64_t, int64_t, int64_t>;
+  using GmemTensor = decltype(make_tensor(make_gmem_ptr(static_cast<Element const*>(nullptr)),
+                                          GmemShape{}, GmemStride{}));
+  using GmemTensorT = decltype(make_tensor(make_gmem_ptr(static_cast<Element const*>(nullptr)),
+                                           GmemShapeT{}, GmemStrideT{}));
+
+  using TmaQ = decltype(make_tma_copy(SM90_TMA_LOAD{}, std::declval<GmemTensor>(), SmemLayoutQ{},
+                                      TileShapeQ{}, _1{}));
+  using TmaK = decltype(make_tma_copy(SM90_TMA_LOAD{}, std::declval<GmemTensor>(),
+                                      SmemLayoutKStage{}, TileShapeK{}, _1{}));
+  using TmaVt = decltype(make_tma_copy(SM90_TMA_LOAD{}, std::declval<GmemTensorT>(),
+                                       SmemLayoutVtStage{}, TileShapeVt{}, _1{}));
+
+  // TMA counts whole boxes, rows outside the tensor included (they arrive as zeros).
+  static constexpr uint32_t kBytesQ = kBlockM * kHeadDim * sizeof(Element);
+  static constexpr uint32_t kBytesKv = kBlockN * kHeadDim * sizeof(Element);
+
+  struct SharedStorage {
+    alignas(1024) Element q[cosize_v<SmemLayoutQ>];
+    alignas(1024) Element k[cosize_v<SmemLayoutK>];
+    alignas(1024) Element v[cosize_v<SmemLayoutVt>];
+    RingBarriers<1> q_ring;
+    RingBarriers<kStages> k_ring;
+    RingBarriers<kStages> v_ring;
+    RingBarriers<kItemStages> item_ring;
+    alignas(16) WorkItem items[kItemStages];
+  };
+  static_assert(sizeof(SharedStorage) <= 227 * 1024, "shared memory of one SM");
+};
+
+template <class Traits>
+struct FwdKernelArgs {
+  typename Traits::TmaQ tma_q;
+  typename Traits::TmaK tma_k;
+  typename Traits::TmaVt tma_vt;
+  FwdParams params;
+  schedule::TileGrid grid;
+  int heads_per_section;  // query heads whose Q tiles are handed out together
+  int num_items;
+};
+
+}  // namespace dash::fwd
