@@ -4,6 +4,7 @@
 // Invariant: nothing here knows a policy; it asks BuiltIn, as the kernel does.
 #pragma once
 
+#include <cstddef>
 #include <utility>
 #include <vector>
 
@@ -34,7 +35,7 @@ inline bool advance(TileGrid const& grid, RunningItem& item, std::vector<int>& c
   int const list = item.tile.bidb * grid.num_heads + item.tile.bidh;
   while (item.step < grid.num_steps(item.tile.n_block)) {
     int const m_block = BuiltIn::m_block(grid, item.tile, item.step);
-    int& counter = counters[static_cast<size_t>(list) * grid.num_m_blocks() + m_block];
+    int& counter = counters[static_cast<std::size_t>(list) * grid.num_m_blocks() + m_block];
     if (BuiltIn::is_ordered(grid) && counter != BuiltIn::turn(grid, item.tile, m_block)) {
       break;
     }
@@ -49,19 +50,19 @@ inline bool advance(TileGrid const& grid, RunningItem& item, std::vector<int>& c
 // 0, 1, 2, ...). False is a deadlock: every slot holds an item that waits.
 inline bool simulate_progress(TileGrid const& grid, int slots, std::vector<int> const& tickets) {
   std::vector<int> counters(
-      static_cast<size_t>(grid.num_m_blocks()) * grid.num_heads * grid.batch, 0);
+      static_cast<std::size_t>(grid.num_m_blocks()) * grid.num_heads * grid.batch, 0);
   std::vector<RunningItem> running;
-  size_t next = 0;
+  std::size_t next = 0;
   while (next < tickets.size() || !running.empty()) {
     bool moved = false;
-    while (next < tickets.size() && running.size() < static_cast<size_t>(slots)) {
+    while (next < tickets.size() && running.size() < static_cast<std::size_t>(slots)) {
       running.push_back({.tile = BuiltIn::work(grid, tickets[next++]), .step = 0});
       moved = true;
     }
     for (RunningItem& item : running) {
       moved = advance(grid, item, counters) || moved;
     }
-    size_t const before = running.size();
+    std::size_t const before = running.size();
     std::erase_if(running, [&](RunningItem const& item) {
       return item.step == grid.num_steps(item.tile.n_block);
     });

@@ -1,0 +1,32 @@
+// Reads "seqlen_q seqlen_k block_m block_n heads batch mask schedule section" lines and prints, for
+// each, the dispatch order and every walk, straight from the headers: what a second build of the
+// same policies answers.
+#include <iostream>
+
+#include "schedule/simulate.hpp"
+
+int main() {
+  using namespace dash;
+  using namespace dash::schedule;
+  TileGrid grid{};
+  int mask = 0;
+  int schedule = 0;
+  while (std::cin >> grid.seqlen_q >> grid.seqlen_k >> grid.block_m >> grid.block_n >>
+         grid.num_heads >> grid.batch >> mask >> schedule >> grid.section) {
+    grid.mask = static_cast<MaskKind>(mask);
+    grid.schedule = static_cast<ScheduleKind>(schedule);
+    for (int ticket = 0; ticket < grid.num_work_tiles(); ++ticket) {
+      WorkTile const tile = BuiltIn::work(grid, ticket);
+      std::cout << tile.n_block << ',' << tile.bidh << ',' << tile.bidb << ' ';
+    }
+    std::cout << '|';
+    for (int n_block = 0; n_block < grid.num_n_blocks(); ++n_block) {
+      for (auto const& [m_block, turn] : walk(grid, n_block)) {
+        std::cout << ' ' << m_block << ':' << turn;
+      }
+      std::cout << ';';
+    }
+    std::cout << '\n';
+  }
+  return 0;
+}

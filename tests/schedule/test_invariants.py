@@ -1,0 +1,159 @@
+"""The invariants of csrc/schedule/policy.hpp: exhaustive on small grids, random on large ones."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dash import _schedule
+from dash.schedule import dispatch, walks
+
+from .oracle import (
+    check_dispatch,
+    check_tiles,
+    describe,
+    legal_schedules,
+    tiles_by_corner,
+    tiles_by_elements,
+)
+
+KERNEL_TILES = [(64, 128), (80, 128), (128, 128), (128, 64)]
+CASES = [(causal, name) for causal in (False, True) for name in legal_schedules(causal)]
+CASE_IDS = [f"{'causal' if causal else 'full'}-{name}" for causal, name in CASES]
+
+
+def lengths(block: int, num_blocks: int) -> list[int]:
+    """Lengths of exactly num_blocks tiles: last tile of one row, half full, full."""
+    before = (num_blocks - 1) * block
+    return sorted({before + 1, before + max(block // 2, 1), before + block})
+
+
+@pytest.mark.parametrize("causal, name", CASES, ids=CASE_IDS)
+def test_every_grid_up_to_12_by_12_tiles(causal: bool, name: str) -> None:
+    for block_m, block_n in KERNEL_TILES:
+        for num_m, num_n in itertools.product(range(1, 13), repeat=2):
+            pairs = itertools.product(lengths(block_m, num_m), lengths(block_n, num_n))
+            for seqlen_q, seqlen_k in pairs:
+                grid = _schedule.TileGrid(
+                    seqlen_q, seqlen_k, block_m, block_n, causal=causal, schedule=name
+                )
+                assert (grid.num_m_blocks(), grid.num_n_blocks()) == (num_m, num_n)
+                check_tiles(grid, tiles_by_corner(grid))
+            check_dispatch(grid)
+
+
+@pytest.mark.parametrize("causal, name", CASES, ids=CASE_IDS)
+def test_every_element_lies_in_exactly_one_visited_tile(causal: bool, name: str) -> None:
+    for block_m, block_n in [(1, 1), (1, 3), (2, 3), (3, 2), (4, 1), (4, 7)]:
+        for seqlen_q, seqlen_k in itertools.product(range(0, 18), repeat=2):
+            grid = _schedule.TileGrid(
+                seqlen_q, seqlen_k, block_m, block_n, causal=causal, schedule=name
+            )
+            tiles = tiles_by_elements(grid)
+            assert tiles == tiles_by_corner(grid), describe(grid)
+            check_tiles(grid, tiles)
+            check_dispatch(grid)
+
+
+@pytest.mark.parametrize("causal, name", CASES, ids=CASE_IDS)
+def test_dispatch_is_a_bijection_for_any_section(causal: bool, name: str) -> None:
+    for num_heads, batch, num_n in itertools.product((1, 2, 3, 5, 8), (1, 2, 3), (1, 2, 3, 5)):
+        for section in range(1, num_heads * batch + 3):
+            length = num_n * 128 - 60
+            grid = _schedule.TileGrid(
+                length, length, 64, 128, num_heads, batch, causal, name, section
+            )
+            check_dispatch(grid)
+
+
+def test_more_than_32767_items() -> None:
+    for name in legal_schedules(True):
+        grid = _schedule.TileGrid(1024, 1024, 64, 128, 33, 130, True, name, 16)
+        assert grid.num_work_tiles() > 32_767
+        check_dispatch(grid)
+
+
+@pytest.mark.parametrize("causal, name", CASES, ids=CASE_IDS)
+def test_order_depends_on_lengths_tiles_and_mask_only(causal: bool, name: str) -> None:
+    def order(batch: int, num_heads: int, section: int) -> list[list[tuple[int, int]]]:
+        return walks(
+            _schedule.TileGrid(1000, 777, 64, 128, num_heads, batch, causal, name, section)
+        )
+
+    alone = order(1, 1, 1)
+    for batch, num_heads, section in [(1, 8, 8), (7, 3, 2), (64, 16, 16), (2, 1, 1)]:
+        assert order(batch, num_heads, section) == alone
+    for head_dim in _schedule.supported_head_dims():
+        orders = [
+            walks(_schedule.make_grid("bf16", head_dim, causal, batch, 900, 1000, heads, 2, name))
+            for batch, heads in [(1, 2), (1, 8), (9, 16)]
+        ]
+        assert orders[0] == orders[1] == orders[2]
+
+
+CORNERS = [
+    (1, 1),
+    (1, 1000),
+    (1000, 1),
+    (5, 2),
+    (2, 5),
+    (63, 4096),
+    (4096, 63),
+    (799, 3),
+    (64, 128),
+    (65, 129),
+    (192, 384),
+    (320, 128),
+    (0, 5),
+    (5, 0),
+    (0, 0),
+]
+
+
+@pytest.mark.parametrize("causal, name", CASES, ids=CASE_IDS)
+def test_corner_shapes(causal: bool, name: str) -> None:
+    for (seqlen_q, seqlen_k), (block_m, block_n) in itertools.product(CORNERS, KERNEL_TILES):
+        for num_heads, section in [(1, 1), (5, 2), (5, 16)]:
+            grid = _schedule.TileGrid(
+                seqlen_q, seqlen_k, block_m, block_n, num_heads, 1, causal, name, section
+            )
+            check_tiles(grid, tiles_by_corner(grid))
+            check_dispatch(grid)
+
+
+@st.composite
+def large_grids(draw: st.DrawFn) -> _schedule.TileGrid:
+    causal = draw(st.booleans())
+    return _schedule.TileGrid(
+        seqlen_q=draw(st.integers(0, 9_000)),
+        seqlen_k=draw(st.integers(0, 9_000)),
+        block_m=draw(st.sampled_from([64, 80, 96, 128, 192])),
+        block_n=draw(st.sampled_from([64, 80, 96, 128, 176])),
+        num_heads=draw(st.integers(1, 4)),
+        batch=draw(st.integers(1, 3)),
+        causal=causal,
+        schedule=draw(st.sampled_from(legal_schedules(causal))),
+        section=draw(st.integers(1, 16)),
+    )
+
+
+@settings(max_examples=60, deadline=None)
+@given(large_grids())
+def test_random_large_grids(grid: _schedule.TileGrid) -> None:
+    check_tiles(grid, tiles_by_corner(grid))
+    check_dispatch(grid)
+
+
+def test_section_is_at_most_the_number_of_lists() -> None:
+    for batch, num_heads, num_heads_k in [(1, 1, 1), (2, 16, 16), (1, 32, 8), (64, 32, 1)]:
+        for seqlen in (0, 1, 512, 16_384):
+            grid = _schedule.make_grid(
+                "bf16", 128, True, batch, seqlen, seqlen, num_heads, num_heads_k, "band"
+            )
+            assert 1 <= grid.section <= batch * num_heads_k
+            assert grid.num_heads == num_heads_k
+            order = dispatch(grid)
+            assert len(set(order)) == len(order) == grid.num_work_tiles()
