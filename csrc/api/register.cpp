@@ -28,10 +28,12 @@ void semaphore_fold(Tensor const& chains, Tensor const& semaphore, int64_t contr
              "dash_attn: jitter must be 0 to 1000000, got " + std::to_string(jitter));
   int const device = chains.get_device_index();
   torch::stable::accelerator::DeviceGuard const guard(device);
-  selftest::semaphore_fold(static_cast<float*>(chains.mutable_data_ptr()),
-                           static_cast<int*>(semaphore.mutable_data_ptr()),
-                           static_cast<int>(chains.size(0)), static_cast<int>(contributors),
-                           static_cast<int>(jitter), current_stream(device));
+  selftest::semaphore_fold({.chains = static_cast<float*>(chains.mutable_data_ptr()),
+                            .semaphore = static_cast<int*>(semaphore.mutable_data_ptr()),
+                            .num_chains = static_cast<int>(chains.size(0)),
+                            .contributors = static_cast<int>(contributors),
+                            .jitter = static_cast<int>(jitter)},
+                           current_stream(device));
 }
 
 }  // namespace dash::api

@@ -19,10 +19,11 @@ CUTE_DEVICE int accumulator_column(int thread_in_warpgroup, int i) {
 
 // An accumulator ((2, 2, N/8), MMA_M, MMA_N) seen as the register A operand of a 16-bit product whose
 // K dimension is the accumulator's N: ((2, 2, 2), MMA_M, (N/16, MMA_N)). Value order is the same.
-template <class Layout>
-CUTE_HOST_DEVICE constexpr auto accumulator_as_a_operand(Layout const& acc) {
+template <class AccLayout>
+CUTE_HOST_DEVICE constexpr auto accumulator_as_a_operand(AccLayout const& acc) {
   using namespace cute;
-  static_assert(rank(acc) == 3 && rank(get<0>(acc)) == 3, "expects a WGMMA accumulator layout");
+  static_assert(decltype(rank(acc))::value == 3 && decltype(rank<0>(acc))::value == 3,
+                "expects a WGMMA accumulator layout");
   auto const split = logical_divide(acc, Shape<Tile<Underscore, Underscore, _2>>{});
   // (((2), (2), (2, N/16)), MMA_M, MMA_N)
   return make_layout(make_layout(get<0, 0>(split), get<0, 1>(split), get<0, 2, 0>(split)),

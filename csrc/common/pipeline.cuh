@@ -31,6 +31,11 @@ struct RingState {
   int stage = 0;
   uint32_t phase = 0;
 
+  // The position after `count` stages: one counter serves rings that advance together.
+  CUTLASS_DEVICE static RingState at(int count) {
+    return {count % kStages, static_cast<uint32_t>(count / kStages) & 1};
+  }
+
   CUTLASS_DEVICE void advance() {
     if (++stage == kStages) {
       stage = 0;
@@ -64,6 +69,13 @@ CUTLASS_DEVICE void consumer_release(RingBarriers<kStages>& ring, RingState<kSta
   if (threadIdx.x % 32 == 0) {
     cutlass::arch::ClusterBarrier::arrive(&ring.empty[state.stage]);
   }
+}
+
+// A role that runs on one lane releases the stage alone; it counts as one reader warp.
+template <int kStages>
+CUTLASS_DEVICE void consumer_release_by_lane(RingBarriers<kStages>& ring,
+                                             RingState<kStages> state) {
+  cutlass::arch::ClusterBarrier::arrive(&ring.empty[state.stage]);
 }
 
 }  // namespace dash

@@ -9,6 +9,17 @@ namespace dash {
 
 enum class Accumulate { kZeroFirst, kAdd };
 
+// The same shared-memory operand, with its descriptor hidden from the optimiser at this point.
+// Tuning: without it the compiler (nvcc 13.0) computes the descriptor of every K step before the
+// loop and keeps all of them in registers, which spills; adding a constant in the loop is free. The
+// build's spill gate watches it.
+template <class Tensor>
+CUTE_DEVICE auto rematerialize(Tensor const& operand) {
+  auto iterator = operand.data();
+  asm volatile("" : "+r"(iterator.desc_.reg32_[0]));
+  return make_tensor(iterator, operand.layout());
+}
+
 template <Accumulate kMode, class TiledMma, class TensorA, class TensorB, class TensorC>
 CUTE_DEVICE void gemm_issue(TiledMma& mma, TensorA const& tCrA, TensorB const& tCrB,
                             TensorC& tCrC) {

@@ -1,0 +1,59 @@
+// Stage 2, main kernel: barriers, then role dispatch; no arithmetic.
+// 384 threads: load warp, two dQ writer warps, an idle warp, two MMA warpgroups. Persistent: each
+// CTA takes work tiles from a ticket counter until none is left.
+#pragma once
+
+#include <cutlass/arch/reg_reconfig.h>
+
+#include "bwd/load.cuh"
+#include "bwd/mma.cuh"
+#include "bwd/store_dq.cuh"
+#include "bwd/traits.cuh"
+
+namespace dash::bwd {
+
+template <class Traits>
+CUTE_DEVICE void init_barriers(typename Traits::SharedStorage& smem) {
+  smem.ring_k.init(1, Traits::kNumMmaWarps);
+  smem.ring_v.init(1, Traits::kNumMmaWarps);
+  smem.ring_q.init(1, Traits::kNumMmaWarps);
+  smem.ring_do.init(1, Traits::kNumMmaWarps);
+  smem.ring_work.init(1, Traits::kNumMmaWarps + kNumDqWriters);
+  for (int writer = 0; writer < kNumDqWriters; ++writer) {
+    for (int warpgroup = 0; warpgroup < Traits::kNumMmaWarpgroups; ++warpgroup) {
+      cutlass::arch::ClusterBarrier::init(&smem.dq_full[writer][warpgroup], 4);
+      cutlass::arch::ClusterBarrier::init(&smem.dq_empty[writer][warpgroup], 1);
+    }
+  }
+  // Makes the initialised barriers visible to the copy engine.
+  cutlass::arch::fence_barrier_init();
+}
+
+template <class Traits>
+__global__ void __launch_bounds__(Traits::kNumThreads, 1)
+    main_kernel(__grid_constant__ typename Traits::MainArguments const arguments) {
+  extern __shared__ char shared_memory[];
+  auto& smem = *reinterpret_cast<typename Traits::SharedStorage*>(shared_memory);
+  int const warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
+  if (threadIdx.x == 0) {
+    init_barriers<Traits>(smem);
+  }
+  // Arrives and waits: all threads. Protects: the barriers until they are initialised.
+  __syncthreads();
+
+  WarpRole const role = warp_role(warp);
+  if (role == WarpRole::kMma) {
+    cutlass::arch::warpgroup_reg_alloc<Traits::kConfig.mma_registers>();
+    mma_work_loop<Traits>(arguments.params, smem);
+  } else {
+    cutlass::arch::warpgroup_reg_dealloc<Traits::kConfig.load_registers>();
+    bool const is_first_lane = threadIdx.x % 32 == 0;
+    if (role == WarpRole::kLoad && is_first_lane) {
+      Load<Traits>{arguments, smem}.run();
+    } else if (role == WarpRole::kDqWriter && is_first_lane) {
+      StoreDq<Traits>{arguments.params, smem, warp - 1}.run();
+    }
+  }
+}
+
+}  // namespace dash::bwd

@@ -1,0 +1,117 @@
+// Stage 2a, load warp (one lane): takes work tiles from the ticket counter and fills shared memory.
+// Reads k and v once per work tile; q, dout, lse_log2, dpsum once per Q tile, two stages ahead.
+// Invariant: tickets are taken in increasing order by each CTA, so a work tile waits only for work
+// tiles that started earlier (docs/schedules.md, deadlock freedom).
+#pragma once
+
+#include "bwd/q_tiles.cuh"
+#include "bwd/traits.cuh"
+#include "common/bulk_reduce.cuh"
+
+namespace dash::bwd {
+
+template <class Traits>
+struct Load {
+  using SharedStorage = typename Traits::SharedStorage;
+  using Arguments = typename Traits::MainArguments;
+
+  Arguments const& arguments;
+  SharedStorage& smem;
+  RingState<1> state_kv = {};
+  RingState<Traits::kStagesQ> state_q = {};
+  RingState<Traits::kStagesDo> state_do = {};
+
+  CUTE_DEVICE void run() {
+    BwdParams const& params = arguments.params;
+    RingState<Traits::kStagesWork> state_work;
+    while (true) {
+      int const ticket = atomicAdd(params.ticket, 1);
+      bool const is_last = ticket >= params.grid.num_work_tiles();
+      schedule::WorkTile const tile = is_last ? schedule::WorkTile{.n_block = -1}
+                                              : Traits::Policy::work(params.grid, ticket);
+      // Arrives: each MMA warp (8) and dQ writer (2). Waits: this lane, for the work tile before
+      // last to have been read.
+      producer_acquire(smem.ring_work, state_work);
+      smem.work[state_work.stage] = tile;
+      // Arrives: this lane (1). Waits: MMA warps and dQ writers. The arrive releases the store.
+      cutlass::arch::ClusterBarrier::arrive(&smem.ring_work.full[state_work.stage]);
+      state_work.advance();
+      if (is_last) {
+        break;
+      }
+      load_work_tile(tile);
+    }
+  }
+
+ private:
+  CUTE_DEVICE void load_work_tile(schedule::WorkTile const& tile) {
+    bool is_first = true;
+    for_each_q_tile<typename Traits::Policy>(arguments.params, tile, [&](QTile q_tile) {
+      load_q(tile, q_tile);
+      load_do(tile, q_tile);
+      if (is_first) {
+        // Tuning: after the first q and dout, whose stages are free while the previous work tile's
+        // last products still hold k and v.
+        load_kv(tile);
+        is_first = false;
+      }
+    });
+  }
+
+  CUTE_DEVICE void load_q(schedule::WorkTile const& tile, QTile q_tile) {
+    BwdParams const& params = arguments.params;
+    producer_acquire(smem.ring_q, state_q);
+    producer_expect(smem.ring_q, state_q, Traits::kBytesM + Traits::kBytesRow);
+    uint64_t* const full = &smem.ring_q.full[state_q.stage];
+    Tensor sQ = make_tensor(make_smem_ptr(smem.q), typename Traits::SmemLayoutQ{});
+    copy_tile<Traits::kBlockM>(arguments.tma_q, full, sQ(_, _, state_q.stage), q_tile.m_block,
+                               params.grid.seqlen_q, q_tile.bidh, params.num_heads, tile.bidb);
+    bulk::load(params.lse_log2 + q_tile_index(params, tile, q_tile) * Traits::kBlockM, full,
+               smem.lse_log2[state_q.stage], Traits::kBytesRow);
+    state_q.advance();
+  }
+
+  CUTE_DEVICE void load_do(schedule::WorkTile const& tile, QTile q_tile) {
+    BwdParams const& params = arguments.params;
+    producer_acquire(smem.ring_do, state_do);
+    producer_expect(smem.ring_do, state_do, Traits::kBytesM + Traits::kBytesRow);
+    uint64_t* const full = &smem.ring_do.full[state_do.stage];
+    Tensor sdO = make_tensor(make_smem_ptr(smem.dout), typename Traits::SmemLayoutDo{});
+    copy_tile<Traits::kBlockM>(arguments.tma_do, full, sdO(_, _, state_do.stage), q_tile.m_block,
+                               params.grid.seqlen_q, q_tile.bidh, params.num_heads, tile.bidb);
+    bulk::load(params.dpsum + q_tile_index(params, tile, q_tile) * Traits::kBlockM, full,
+               smem.dpsum[state_do.stage], Traits::kBytesRow);
+    state_do.advance();
+  }
+
+  CUTE_DEVICE void load_kv(schedule::WorkTile const& tile) {
+    schedule::TileGrid const& grid = arguments.params.grid;
+    // Waits: for the MMA warps (8) to have finished the previous work tile's products.
+    producer_acquire(smem.ring_k, state_kv);
+    producer_expect(smem.ring_k, state_kv, Traits::kBytesN);
+    Tensor sK = make_tensor(make_smem_ptr(smem.k), typename Traits::SmemLayoutKv{});
+    copy_tile<Traits::kBlockN>(arguments.tma_k, &smem.ring_k.full[0], sK, tile.n_block,
+                               grid.seqlen_k, tile.bidh, grid.num_heads, tile.bidb);
+    producer_acquire(smem.ring_v, state_kv);
+    producer_expect(smem.ring_v, state_kv, Traits::kBytesN);
+    Tensor sV = make_tensor(make_smem_ptr(smem.v), typename Traits::SmemLayoutKv{});
+    copy_tile<Traits::kBlockN>(arguments.tma_v, &smem.ring_v.full[0], sV, tile.n_block,
+                               grid.seqlen_k, tile.bidh, grid.num_heads, tile.bidb);
+    state_kv.advance();
+  }
+
+  // Rows block * kRows onwards of one (batch, head), all columns. Rows past seqlen arrive as 0.
+  template <int kRows, class Tma, class SmemTensor>
+  CUTE_DEVICE void copy_tile(Tma const& tma, uint64_t* full, SmemTensor const& target, int block,
+                             int seqlen, int bidh, int num_heads, int bidb) {
+    Tensor m_tensor = tma.get_tma_tensor(make_shape(
+        seqlen, Int<Traits::kHeadDim>{}, num_heads, arguments.params.grid.batch));
+    Tensor g_tile = local_tile(m_tensor(_, _, bidh, bidb),
+                               Shape<Int<kRows>, Int<Traits::kHeadDim>>{}, make_coord(block, _0{}));
+    auto slice = tma.get_slice(_0{});
+    copy(tma.with(*full, uint16_t{0}), slice.partition_S(g_tile),
+         slice.partition_D(target));
+  }
+};
+
+}  // namespace dash::bwd

@@ -1,0 +1,94 @@
+// Stage 2b, MMA warpgroups: for each work tile, sweep its Q tiles (mma_step.cuh) with dk and dv in
+// registers, then write them out (store_dkv.cuh).
+// Reads shared memory filled by the load warp; hands dq tiles to the writer warps.
+#pragma once
+
+#include "bwd/mma_step.cuh"
+#include "bwd/q_tiles.cuh"
+#include "bwd/store_dkv.cuh"
+#include "bwd/traits.cuh"
+
+namespace dash::bwd {
+
+// Views of shared memory as the operands of the five products.
+template <class Traits>
+CUTE_DEVICE auto make_step_operands(typename Traits::SharedStorage& smem, int thread) {
+  Tensor sK = make_tensor(make_smem_ptr(smem.k), typename Traits::SmemLayoutKv{});
+  Tensor sKt = make_tensor(make_smem_ptr(smem.k), typename Traits::SmemLayoutKt{});
+  Tensor sV = make_tensor(make_smem_ptr(smem.v), typename Traits::SmemLayoutKv{});
+  Tensor sQ = make_tensor(make_smem_ptr(smem.q), typename Traits::SmemLayoutQ{});
+  Tensor sQt = make_tensor(make_smem_ptr(smem.q), typename Traits::SmemLayoutQt{});
+  Tensor sdO = make_tensor(make_smem_ptr(smem.dout), typename Traits::SmemLayoutDo{});
+  Tensor sdOt = make_tensor(make_smem_ptr(smem.dout), typename Traits::SmemLayoutDot{});
+  Tensor sdS = make_tensor(make_smem_ptr(smem.ds), typename Traits::SmemLayoutDs{});
+  Tensor sdSt = make_tensor(make_smem_ptr(smem.ds), typename Traits::SmemLayoutDst{});
+
+  // Operands in shared memory are descriptors, the same for all threads of a warpgroup. The index
+  // is made warp-uniform so that they live in uniform registers.
+  int const warpgroup = __shfl_sync(0xffffffffu, thread / 128, 0);
+  auto const sdp = typename Traits::MmaSdp{}.get_slice(warpgroup * 128);
+  auto const dkv = typename Traits::MmaDkv{}.get_slice(warpgroup * 128);
+  auto const dq = typename Traits::MmaDq{}.get_slice(warpgroup * 128);
+  auto const copy_ds =
+      make_tiled_copy_C(Copy_Atom<SM90_U16x8_STSM_T, typename Traits::Element>{},
+                        typename Traits::MmaSdp{})
+          .get_thread_slice(thread);
+  auto const dq_operands = [&] {
+    if constexpr (Traits::kDqIsTransposed) {
+      return cute::make_tuple(dq.partition_fragment_B(sdS), dq.partition_fragment_A(sKt));
+    } else {
+      return cute::make_tuple(dq.partition_fragment_A(sdS), dq.partition_fragment_B(sKt));
+    }
+  }();
+  return StepOperands{sdp.partition_fragment_A(sK),
+                      sdp.partition_fragment_A(sV),
+                      sdp.partition_fragment_B(sQ),
+                      sdp.partition_fragment_B(sdO),
+                      dkv.partition_fragment_B(sdOt),
+                      dkv.partition_fragment_B(sQt),
+                      get<0>(dq_operands),
+                      get<1>(dq_operands),
+                      copy_ds.partition_D(as_position_independent_swizzle_tensor(sdSt))};
+}
+
+template <class Traits>
+CUTE_DEVICE void mma_work_loop(BwdParams const& params, typename Traits::SharedStorage& smem) {
+  using Policy = typename Traits::Policy;
+  constexpr float kLog2e = 1.4426950408889634f;
+  int const thread = threadIdx.x - kFirstMmaWarp * 32;
+  auto const operands = make_step_operands<Traits>(smem, thread);
+  float const scale_log2 = params.softmax_scale * kLog2e;
+
+  int tile_count = 0;
+  for (int work_count = 0;; ++work_count) {
+    auto const state_work = RingState<Traits::kStagesWork>::at(work_count);
+    auto const state_kv = RingState<1>::at(work_count);
+    // Arrives: the load lane (1). Waits: every MMA thread. Protects: smem.work of this stage.
+    consumer_wait(smem.ring_work, state_work);
+    schedule::WorkTile const tile = smem.work[state_work.stage];
+    consumer_release(smem.ring_work, state_work);
+    if (tile.n_block < 0) {
+      break;
+    }
+
+    using TileDkv = Shape<Int<Traits::kBlockN>, Int<Traits::kHeadDim>>;
+    Tensor tdKrdK = partition_fragment_C(typename Traits::MmaDkv{}, TileDkv{});
+    Tensor tdVrdV = partition_fragment_C(typename Traits::MmaDkv{}, TileDkv{});
+    clear(tdKrdK);
+    clear(tdVrdV);
+    // Arrives: TMA's bytes. Waits: every MMA thread. Protects: k and v of this work tile.
+    consumer_wait(smem.ring_k, state_kv);
+    consumer_wait(smem.ring_v, state_kv);
+    for_each_q_tile<Policy>(params, tile, [&](QTile q_tile) {
+      TileMask const mask = tile_mask<Traits>(params.grid, q_tile.m_block, tile.n_block);
+      mma_step<Traits>(operands, smem, {mask, scale_log2, tile_count}, tdKrdK, tdVrdV);
+      ++tile_count;
+    });
+    // Arrives: each MMA warp (8), all its products done. Waits: the load warp.
+    consumer_release(smem.ring_k, state_kv);
+    consumer_release(smem.ring_v, state_kv);
+    store_dkv<Traits>(params, tile, tdKrdK, tdVrdV);
+  }
+}
+
+}  // namespace dash::bwd

@@ -1,0 +1,212 @@
+// Stage 2b, one Q tile of one MMA warpgroup: s, p, dp, ds, dv +=, dq, dk +=.
+// Reads the k, v, q, dout, lse_log2, dpsum stages in shared memory; adds to the dk and dv
+// accumulators; hands the dq tile to a writer warp. All waits on products are in mma_step, so that
+// the overlap of tensor cores and exponentials can be read in one screen.
+#pragma once
+
+#include "bwd/traits.cuh"
+#include "common/exp2.cuh"
+#include "common/layout.cuh"
+#include "common/named_barrier.cuh"
+#include "common/wgmma.cuh"
+
+namespace dash::bwd {
+
+// Operands of the five products as one warpgroup sees them, made once per CTA.
+template <class K, class V, class Q, class Do, class Dot, class Qt, class Ds, class Kt,
+          class DsTarget>
+struct StepOperands {
+  K tSrK;              // A of S^T
+  V tdPrV;             // A of dP^T
+  Q tSrQ;              // B of S^T                          (..., PIPE)
+  Do tdPrdO;           // B of dP^T                         (..., PIPE)
+  Dot tdVrdO;          // B of dV                           (..., PIPE)
+  Qt tdKrQ;            // B of dK                           (..., PIPE)
+  Ds tdQrdS;           // A of dQ, or B of dQ^T             (..., PIPE)
+  Kt tdQrK;            // B of dQ, or A of dQ^T
+  DsTarget tdSsdS;     // this thread's part of dS^T in shared memory (..., PIPE)
+};
+
+template <class... Operands>
+StepOperands(Operands...) -> StepOperands<Operands...>;
+
+// Row r of S^T (a key) and column c (a query) are visible to each other iff
+// r < min(c + diagonal, num_keys), all relative to the tile.
+struct TileMask {
+  int diagonal;
+  int num_keys;
+  bool is_needed;
+};
+
+template <class Traits>
+CUTE_DEVICE TileMask tile_mask(schedule::TileGrid const& grid, int m_block, int n_block) {
+  int const num_keys = grid.seqlen_k - n_block * Traits::kBlockN;
+  if constexpr (Traits::kIsCausal) {
+    int const diagonal =
+        m_block * Traits::kBlockM + grid.diagonal() - n_block * Traits::kBlockN + 1;
+    return {diagonal, num_keys, num_keys < Traits::kBlockN || diagonal < Traits::kBlockN};
+  } else {
+    return {0, num_keys, num_keys < Traits::kBlockN};
+  }
+}
+
+// S^T -> P^T = exp2(S^T * scale_log2 - lse_log2), in place.
+template <class Acc>
+CUTE_DEVICE void compute_p(Acc& tSrS, float const* lse_log2, float scale_log2, int thread) {
+  CUTE_UNROLL
+  for (int i = 0; i < size(tSrS); i += 4) {
+    float2 const lse =
+        *reinterpret_cast<float2 const*>(lse_log2 + accumulator_column(thread, i));
+    CUTE_UNROLL
+    for (int half = 0; half < 4; half += 2) {
+      tSrS(i + half) = exp2_approx(fmaf(tSrS(i + half), scale_log2, -lse.x));
+      tSrS(i + half + 1) = exp2_approx(fmaf(tSrS(i + half + 1), scale_log2, -lse.y));
+    }
+  }
+}
+
+// Correctness: a masked probability is set to 0 after the exponential, because a zero-filled tail
+// row scores 0, and exp2(0 - lse_log2) overflows for a very negative lse.
+template <class Traits, class Acc>
+CUTE_DEVICE void apply_mask(Acc& tSrP, TileMask mask, int thread) {
+  int const warpgroup_row = (thread / 128) * 64;
+  CUTE_UNROLL
+  for (int i = 0; i < size(tSrP); ++i) {
+    int const row = warpgroup_row + accumulator_row(thread % 128, i);
+    int limit = mask.num_keys;
+    if constexpr (Traits::kIsCausal) {
+      limit = min(limit, accumulator_column(thread, i) + mask.diagonal);
+    }
+    tSrP(i) = row < limit ? tSrP(i) : 0.f;
+  }
+}
+
+// dP^T -> dS^T = P^T o (dP^T - dpsum), in place.
+template <class Acc>
+CUTE_DEVICE void compute_ds(Acc& tdPrdP, Acc const& tSrP, float const* dpsum, int thread) {
+  CUTE_UNROLL
+  for (int i = 0; i < size(tdPrdP); i += 4) {
+    float2 const sum = *reinterpret_cast<float2 const*>(dpsum + accumulator_column(thread, i));
+    CUTE_UNROLL
+    for (int half = 0; half < 4; half += 2) {
+      tdPrdP(i + half) = tSrP(i + half) * (tdPrdP(i + half) - sum.x);
+      tdPrdP(i + half + 1) = tSrP(i + half + 1) * (tdPrdP(i + half + 1) - sum.y);
+    }
+  }
+}
+
+// dS^T registers -> dS in shared memory, transposed on the way.
+template <class Traits, class Operands, class RegisterDs>
+CUTE_DEVICE void publish_ds(Operands const& operands, RegisterDs const& rdS, int stage,
+                            int thread) {
+  auto const copy_ds = make_tiled_copy_C(
+      Copy_Atom<SM90_U16x8_STSM_T, typename Traits::Element>{}, typename Traits::MmaSdp{});
+  auto const slice = copy_ds.get_thread_slice(thread);
+  copy(copy_ds, slice.retile_S(rdS), operands.tdSsdS(_, _, _, stage));
+  // Arrives and waits: all MMA threads (256), each after its own generic -> async proxy fence, so
+  // that the product dQ reads the whole dS. With two dS stages the same barrier also protects the
+  // tile before last: a thread comes here only after its product dQ of the previous tile is done.
+  cutlass::arch::fence_view_async_shared();
+  named_barrier_sync(BwdBarrier::kDsReady, Traits::kNumMmaThreads);
+}
+
+template <class Traits, class Operands, class Acc>
+CUTE_DEVICE void issue_dq(Operands const& operands, Acc& tdQrdQ, int stage) {
+  typename Traits::MmaDq mma;
+  if constexpr (Traits::kDqIsTransposed) {
+    gemm_issue<Accumulate::kZeroFirst>(mma, rematerialize(operands.tdQrK),
+                                       rematerialize(operands.tdQrdS)(_, _, _, stage), tdQrdQ);
+  } else {
+    gemm_issue<Accumulate::kZeroFirst>(mma, rematerialize(operands.tdQrdS)(_, _, _, stage),
+                                       rematerialize(operands.tdQrK), tdQrdQ);
+  }
+}
+
+// This warpgroup's half of the dQ tile -> shared memory, in register order (postprocess undoes it):
+// 16-byte pieces, thread fastest, so that no two lanes meet in a bank.
+template <class Traits, class Acc>
+CUTE_DEVICE void hand_over_dq(typename Traits::SharedStorage& smem, Acc const& tdQrdQ,
+                              int tile_count, int thread) {
+  int const warpgroup = thread / 128;
+  if (tile_count > 0) {
+    // Arrives: the writer lane (1) of the previous Q tile. Waits: this warpgroup. Protects:
+    // smem.dq[warpgroup] from being overwritten while the copy engine reads it.
+    int const previous = tile_count - 1;
+    cutlass::arch::ClusterBarrier::wait(&smem.dq_empty[previous % kNumDqWriters][warpgroup],
+                                        (previous / kNumDqWriters) % 2);
+  }
+  float4* const target = reinterpret_cast<float4*>(smem.dq[warpgroup]) + thread % 128;
+  CUTE_UNROLL
+  for (int i = 0; i < size(tdQrdQ); i += 4) {
+    target[(i / 4) * 128] =
+        make_float4(tdQrdQ(i), tdQrdQ(i + 1), tdQrdQ(i + 2), tdQrdQ(i + 3));
+  }
+  // Arrives: each warp (4) of the warpgroup, after every lane's generic -> async proxy fence.
+  // Waits: the writer of this Q tile.
+  cutlass::arch::fence_view_async_shared();
+  __syncwarp();
+  if (thread % 32 == 0) {
+    cutlass::arch::ClusterBarrier::arrive(&smem.dq_full[tile_count % kNumDqWriters][warpgroup]);
+  }
+}
+
+struct StepInput {
+  TileMask mask;
+  float scale_log2;
+  int tile_count;  // Q tiles this CTA has seen before this one
+};
+
+template <class Traits, class Operands, class AccDkv>
+CUTE_DEVICE void mma_step(Operands const& operands, typename Traits::SharedStorage& smem,
+                          StepInput const& input, AccDkv& tdKrdK, AccDkv& tdVrdV) {
+  using Element = typename Traits::Element;
+  // Tuning: the rings advance together, so one counter is their state; three states spill.
+  auto const state_q = RingState<Traits::kStagesQ>::at(input.tile_count);
+  auto const state_do = RingState<Traits::kStagesDo>::at(input.tile_count);
+  int const stage_ds = input.tile_count % Traits::kStagesDs;
+  int const thread = threadIdx.x - kFirstMmaWarp * 32;
+  typename Traits::MmaSdp mma_sdp;
+  typename Traits::MmaDkv mma_dkv;
+  using TileSdp = Shape<Int<Traits::kBlockN>, Int<Traits::kBlockM>>;
+
+  Tensor tSrS = partition_fragment_C(mma_sdp, TileSdp{});
+  Tensor tdPrdP = partition_fragment_C(mma_sdp, TileSdp{});
+  // Arrives: TMA's bytes. Waits: every MMA thread. Protects: q and lse_log2 of this stage.
+  consumer_wait(smem.ring_q, state_q);
+  gemm_issue<Accumulate::kZeroFirst>(mma_sdp, rematerialize(operands.tSrK),
+                                     rematerialize(operands.tSrQ)(_, _, _, state_q.stage), tSrS);
+  consumer_wait(smem.ring_do, state_do);
+  gemm_issue<Accumulate::kZeroFirst>(
+      mma_sdp, rematerialize(operands.tdPrV),
+      rematerialize(operands.tdPrdO)(_, _, _, state_do.stage), tdPrdP);
+  gemm_wait<1>(tSrS);
+  compute_p(tSrS, smem.lse_log2[state_q.stage], input.scale_log2, thread);
+  if (input.mask.is_needed) {
+    apply_mask<Traits>(tSrS, input.mask, thread);
+  }
+  Tensor rP = convert_to<Element>(tSrS);
+  gemm_wait<0>(tdPrdP);
+  compute_ds(tdPrdP, tSrS, smem.dpsum[state_do.stage], thread);
+  Tensor rdS = convert_to<Element>(tdPrdP);
+
+  Tensor tdVrP = make_tensor(rP.data(), accumulator_as_a_operand(rP.layout()));
+  gemm_issue<Accumulate::kAdd>(
+      mma_dkv, tdVrP, rematerialize(operands.tdVrdO)(_, _, _, state_do.stage), tdVrdV);
+  publish_ds<Traits>(operands, rdS, stage_ds, thread);
+
+  Tensor tdQrdQ = partition_fragment_C(typename Traits::MmaDq{}, typename Traits::TileShapeDq{});
+  issue_dq<Traits>(operands, tdQrdQ, stage_ds);
+  gemm_wait<1>(tdVrdV);
+  // Arrives: each MMA warp (8). Waits: the load warp, before it refills the stage.
+  consumer_release(smem.ring_do, state_do);
+
+  Tensor tdKrdS = make_tensor(rdS.data(), accumulator_as_a_operand(rdS.layout()));
+  gemm_issue<Accumulate::kAdd>(
+      mma_dkv, tdKrdS, rematerialize(operands.tdKrQ)(_, _, _, state_q.stage), tdKrdK);
+  gemm_wait<1>(tdQrdQ);
+  hand_over_dq<Traits>(smem, tdQrdQ, input.tile_count, thread);
+  gemm_wait<0>(tdKrdK);
+  consumer_release(smem.ring_q, state_q);
+}
+
+}  // namespace dash::bwd

@@ -1,0 +1,118 @@
+// Stage 1, its own kernel: o, dout, lse -> dpsum, lse_log2, one CTA per Q tile.
+// Also zeroes the Q tile's turn counter, the ticket and, for an unordered schedule, its dq_accum.
+// Invariant: every element of the workspace that later stages read is written here or in stage 2,
+// padding rows included.
+#pragma once
+
+#include <cmath>
+
+#include "bwd/traits.cuh"
+#include "bwd/workspace.hpp"
+
+namespace dash::bwd {
+
+inline constexpr int kPreprocessThreads = 256;
+
+// Sum over 8 pairs of 16-bit elements.
+template <class Element>
+CUTE_DEVICE float dot8(uint4 const& a, uint4 const& b) {
+  cutlass::NumericArrayConverter<float, Element, 8> to_float;
+  auto const x = to_float(reinterpret_cast<cutlass::Array<Element, 8> const&>(a));
+  auto const y = to_float(reinterpret_cast<cutlass::Array<Element, 8> const&>(b));
+  float sum = 0.f;
+  CUTE_UNROLL
+  for (int i = 0; i < 8; ++i) {
+    sum = fmaf(x[i], y[i], sum);
+  }
+  return sum;
+}
+
+// What the main kernel needs of a row. A row past seqlen_q, or one that sees no key, gets
+// lse_log2 = +inf, so that exp2(s - lse_log2) is exactly 0 for every score.
+struct RowTerms {
+  float lse_log2;
+  float dpsum;
+};
+
+// dpsum = rowsum(dout o o) - dlse: the gradient of lse with respect to a score is its probability,
+// so it enters dS = P o (dP - dpsum) as a shift of dpsum.
+CUTE_DEVICE RowTerms row_terms(BwdParams const& params, int64_t lse_index, float rowsum) {
+  constexpr float kLog2e = 1.4426950408889634f;
+  float const lse = params.lse[lse_index];
+  if (lse == -INFINITY) {
+    return {INFINITY, 0.f};
+  }
+  float const dlse = params.dlse == nullptr ? 0.f : params.dlse[lse_index];
+  return {lse * kLog2e, rowsum - dlse};
+}
+
+template <class Traits>
+__global__ void __launch_bounds__(kPreprocessThreads)
+    preprocess_kernel(__grid_constant__ BwdParams const params) {
+  using Element = typename Traits::Element;
+  constexpr int kLanesPerRow = Traits::kHeadDim / 8;  // 16 bytes a lane
+  constexpr int kRowsPerPass = kPreprocessThreads / kLanesPerRow;
+  constexpr int kPasses = (Traits::kBlockM + kRowsPerPass - 1) / kRowsPerPass;
+  int const num_m_blocks = params.grid.num_m_blocks();
+  int const m_block = blockIdx.x % num_m_blocks;
+  int const list = blockIdx.x / num_m_blocks;
+  int const bidh = list % params.num_heads;
+  int const bidb = list / params.num_heads;
+  int const lane = threadIdx.x % kLanesPerRow;
+
+  auto const* o = static_cast<Element const*>(params.o) + bidb * params.o_strides.batch +
+                  bidh * params.o_strides.head + lane * 8;
+  auto const* dout = static_cast<Element const*>(params.dout) + bidb * params.do_strides.batch +
+                     bidh * params.do_strides.head + lane * 8;
+  // Tuning: all loads of the CTA are issued before the first sum, to keep enough bytes in flight.
+  uint4 o_piece[kPasses];
+  uint4 do_piece[kPasses];
+  CUTE_UNROLL
+  for (int pass = 0; pass < kPasses; ++pass) {
+    int const row_in_tile = pass * kRowsPerPass + threadIdx.x / kLanesPerRow;
+    int64_t const row = int64_t{m_block} * Traits::kBlockM + row_in_tile;
+    bool const is_valid = row_in_tile < Traits::kBlockM && row < params.grid.seqlen_q;
+    o_piece[pass] = is_valid ? *reinterpret_cast<uint4 const*>(o + row * params.o_strides.row)
+                             : make_uint4(0, 0, 0, 0);
+    do_piece[pass] =
+        is_valid ? *reinterpret_cast<uint4 const*>(dout + row * params.do_strides.row)
+                 : make_uint4(0, 0, 0, 0);
+  }
+  int64_t const first_padded = int64_t{blockIdx.x} * Traits::kBlockM;
+  int64_t const first_lse =
+      (int64_t{bidb} * params.num_heads + bidh) * params.grid.seqlen_q;
+  CUTE_UNROLL
+  for (int pass = 0; pass < kPasses; ++pass) {
+    int const row_in_tile = pass * kRowsPerPass + threadIdx.x / kLanesPerRow;
+    float rowsum = dot8<Element>(o_piece[pass], do_piece[pass]);
+    CUTE_UNROLL
+    for (int offset = kLanesPerRow / 2; offset > 0; offset /= 2) {
+      rowsum += __shfl_xor_sync(0xffffffffu, rowsum, offset);
+    }
+    if (lane == 0 && row_in_tile < Traits::kBlockM) {
+      int const row = m_block * Traits::kBlockM + row_in_tile;
+      RowTerms const terms = row < params.grid.seqlen_q
+                                 ? row_terms(params, first_lse + row, rowsum)
+                                 : RowTerms{INFINITY, 0.f};
+      params.lse_log2[first_padded + row_in_tile] = terms.lse_log2;
+      params.dpsum[first_padded + row_in_tile] = terms.dpsum;
+    }
+  }
+
+  if (threadIdx.x == 0) {
+    params.dq_semaphore[int64_t{blockIdx.x} * kSemaphoreStride] = 0;
+    if (blockIdx.x == 0) {
+      *params.ticket = 0;
+    }
+  }
+  if (!Traits::Policy::is_ordered(params.grid)) {
+    constexpr int kTileFloats = Traits::kBlockM * Traits::kHeadDim;
+    auto* const accum =
+        reinterpret_cast<float4*>(params.dq_accum + int64_t{blockIdx.x} * kTileFloats);
+    for (int i = threadIdx.x; i < kTileFloats / 4; i += kPreprocessThreads) {
+      accum[i] = make_float4(0.f, 0.f, 0.f, 0.f);
+    }
+  }
+}
+
+}  // namespace dash::bwd

@@ -1,0 +1,36 @@
+// The sequence of Q tiles that a work tile visits: the one iterator that all roles share, so that
+// load, MMA and dQ writer warps agree by construction. Asks the schedule policy.
+// Q tile outer, query head of the group inner: dK and dV of a KV head sum over its whole group.
+#pragma once
+
+#include "bwd/params.hpp"
+#include "schedule/tile_grid.hpp"
+
+namespace dash::bwd {
+
+struct QTile {
+  int m_block;
+  int bidh;  // query head
+};
+
+// Calls `visit(QTile)` for each Q tile of `tile`, in the policy's order.
+template <class Policy, class Visit>
+__device__ __forceinline__ void for_each_q_tile(BwdParams const& params,
+                                                schedule::WorkTile const& tile, Visit visit) {
+  int const num_steps = params.grid.num_steps(tile.n_block);
+  for (int step = 0; step < num_steps; ++step) {
+    int const m_block = Policy::m_block(params.grid, tile, step);
+    for (int member = 0; member < params.group_size; ++member) {
+      visit(QTile{m_block, tile.bidh * params.group_size + member});
+    }
+  }
+}
+
+// Index of a query head's Q tile among all of the batch, in tiles.
+__device__ __forceinline__ int64_t q_tile_index(BwdParams const& params,
+                                                schedule::WorkTile const& tile, QTile q_tile) {
+  return (int64_t{tile.bidb} * params.num_heads + q_tile.bidh) * params.grid.num_m_blocks() +
+         q_tile.m_block;
+}
+
+}  // namespace dash::bwd

@@ -1,0 +1,107 @@
+// Stage 2c, dQ writer warps (one lane each): move finished dQ tiles from shared memory into
+// dq_accum, in the policy's order. Two warps take alternate Q tiles, so that one waits for its turn
+// and for global memory while the other drains the next tile.
+// Reads smem.dq; writes dq_accum and dq_semaphore. Invariant: the memory-order contract of
+// common/semaphore.cuh.
+#pragma once
+
+#include "bwd/q_tiles.cuh"
+#include "bwd/traits.cuh"
+#include "bwd/workspace.hpp"
+#include "common/bulk_reduce.cuh"
+#include "common/semaphore.cuh"
+
+namespace dash::bwd {
+
+template <class Traits>
+struct StoreDq {
+  using Policy = typename Traits::Policy;
+  using SharedStorage = typename Traits::SharedStorage;
+
+  BwdParams const& params;
+  SharedStorage& smem;
+  int writer;  // 0 or 1
+  // Q tiles seen by this CTA, over all its work tiles; the MMA warpgroups count alike.
+  int tile_count = 0;
+
+  CUTE_DEVICE void run() {
+    bool const is_ordered = Policy::is_ordered(params.grid);
+    RingState<Traits::kStagesWork> state_work;
+    while (true) {
+      consumer_wait(smem.ring_work, state_work);
+      schedule::WorkTile const tile = smem.work[state_work.stage];
+      consumer_release_by_lane(smem.ring_work, state_work);
+      state_work.advance();
+      if (tile.n_block < 0) {
+        break;
+      }
+      for_each_q_tile<Policy>(params, tile, [&](QTile q_tile) {
+        if (tile_count % kNumDqWriters == writer) {
+          if (is_ordered) {
+            add_in_turn(tile, q_tile);
+          } else {
+            move_tile(accum_of(tile, q_tile), [](float* target, float const* source) {
+              bulk::reduce_add(target, source, Traits::kBytesDqHalf);
+            });
+          }
+        }
+        ++tile_count;
+      });
+    }
+    // Correctness: the kernel may not end while the copy engine still reads shared memory.
+    bulk::wait_complete();
+  }
+
+ private:
+  CUTE_DEVICE float* accum_of(schedule::WorkTile const& tile, QTile q_tile) const {
+    return params.dq_accum +
+           q_tile_index(params, tile, q_tile) * (Traits::kBlockM * Traits::kHeadDim);
+  }
+
+  CUTE_DEVICE void add_in_turn(schedule::WorkTile const& tile, QTile q_tile) {
+    int const turn = Policy::turn(params.grid, tile, q_tile.m_block);
+    int* const counter =
+        params.dq_semaphore + q_tile_index(params, tile, q_tile) * kSemaphoreStride;
+    float* const accum = accum_of(tile, q_tile);
+    if (turn == 0) {
+      // The first contributor waits for nobody and stores, so that dq_accum needs no zeroes.
+      move_tile(accum, [](float* target, float const* source) {
+        bulk::store(target, source, Traits::kBytesDqHalf);
+      });
+    } else {
+      semaphore::wait_turn(counter, turn);
+      semaphore::fence_generic_to_async();
+      move_tile(accum, [](float* target, float const* source) {
+        bulk::reduce_add(target, source, Traits::kBytesDqHalf);
+      });
+    }
+    if (turn + 1 < Policy::num_turns(params.grid, q_tile.m_block)) {
+      // Correctness: full completion, not `.read`: the next contributor's sum must not overtake.
+      bulk::wait_complete();
+      semaphore::pass_turn(counter);
+    }
+  }
+
+  // Waits until each warpgroup has written its half of the tile, moves it, and gives the shared
+  // memory back as soon as the copy engine has read it.
+  template <class Move>
+  CUTE_DEVICE void move_tile(float* accum, Move move) {
+    uint32_t const phase = (tile_count / kNumDqWriters) % 2;
+    CUTE_UNROLL
+    for (int warpgroup = 0; warpgroup < Traits::kNumMmaWarpgroups; ++warpgroup) {
+      // Arrives: the warps (4) of the MMA warpgroup, each after a generic -> async proxy fence of
+      // every lane. Waits: this lane. Protects: smem.dq[warpgroup] until it is fully written.
+      cutlass::arch::ClusterBarrier::wait(&smem.dq_full[writer][warpgroup], phase);
+      move(accum + warpgroup * Traits::kDqFloatsPerWarpgroup, smem.dq[warpgroup]);
+      bulk::commit();
+    }
+    // Arrives: this lane (1). Waits: the MMA warpgroup, before it writes its half again. Guarantee:
+    // `.read` completion is enough here, because only shared memory changes hands.
+    bulk::wait_source_read<1>();
+    cutlass::arch::ClusterBarrier::arrive(&smem.dq_empty[writer][0]);
+    bulk::wait_source_read<0>();
+    cutlass::arch::ClusterBarrier::arrive(&smem.dq_empty[writer][1]);
+  }
+};
+
+}  // namespace dash::bwd

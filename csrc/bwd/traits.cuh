@@ -1,0 +1,156 @@
+// BwdTraits: what one BwdConfig and one schedule policy mean in CuTe terms. Matrix products, shared
+// memory layouts, TMA descriptors, and the shared storage of the main kernel. No code runs here.
+#pragma once
+
+#include <cute/tensor.hpp>
+
+#include "bwd/params.hpp"
+#include "common/element.cuh"
+#include "common/pipeline.cuh"
+#include "common/warp_role.cuh"
+#include "config/bwd_config.hpp"
+#include "schedule/policy.hpp"
+
+namespace dash::bwd {
+
+using namespace cute;
+
+// The product dQ = dS K of one tile, its operand majors and how the warpgroups share it.
+template <class Element, BwdConfig kConfig>
+constexpr auto make_dq_mma() {
+  using M = Int<kConfig.block_m>;
+  using N = Int<kConfig.block_n>;
+  using D = Int<kConfig.key.head_dim>;
+  if constexpr (kConfig.dq_product == DqProduct::kTransposed) {
+    return make_tiled_mma(GMMA::ss_op_selector<Element, Element, float, Shape<D, M, N>,
+                                               GMMA::Major::MN, GMMA::Major::K>(),
+                          Layout<Shape<_2, _1, _1>>{});
+  } else if constexpr (kConfig.dq_product == DqProduct::kColumnsSplit) {
+    using HalfD = Int<kConfig.key.head_dim / 2>;
+    return make_tiled_mma(GMMA::ss_op_selector<Element, Element, float, Shape<M, HalfD, N>,
+                                               GMMA::Major::K, GMMA::Major::MN>(),
+                          Layout<Shape<_1, _2, _1>>{});
+  } else {
+    return make_tiled_mma(GMMA::ss_op_selector<Element, Element, float, Shape<M, D, N>,
+                                               GMMA::Major::K, GMMA::Major::MN>(),
+                          Layout<Shape<_2, _1, _1>>{});
+  }
+}
+
+template <BwdConfig kConfig_, class Policy_>
+struct BwdTraits {
+  static_assert(schedule::Policy<Policy_>, "the second argument is a schedule policy");
+  static constexpr BwdConfig kConfig = kConfig_;
+  using Policy = Policy_;
+  using Element = dash::Element<kConfig.key.dtype>;
+
+  static constexpr int kBlockM = kConfig.block_m;
+  static constexpr int kBlockN = kConfig.block_n;
+  static constexpr int kHeadDim = kConfig.key.head_dim;
+  static constexpr int kStagesQ = kConfig.stages_q;
+  static constexpr int kStagesDo = kConfig.stages_do;
+  static constexpr int kStagesDs = kConfig.stages_ds;
+  static constexpr int kStagesWork = 2;
+  static constexpr int kNumMmaWarpgroups = BwdConfig::kNumMmaWarpgroups;
+  static constexpr int kNumMmaThreads = 128 * kNumMmaWarpgroups;
+  static constexpr int kNumMmaWarps = 4 * kNumMmaWarpgroups;
+  static constexpr int kNumThreads = BwdConfig::kNumThreads;
+  static constexpr bool kIsCausal = kConfig.key.mask == MaskKind::kCausal;
+  static constexpr bool kDqIsTransposed = kConfig.dq_product == DqProduct::kTransposed;
+
+  // Floats of a dQ tile that one MMA warpgroup computes, and one thread of it.
+  static constexpr int kDqFloatsPerWarpgroup = kBlockM * kHeadDim / kNumMmaWarpgroups;
+  static constexpr int kDqFloatsPerThread = kDqFloatsPerWarpgroup / 128;
+  static_assert(kDqFloatsPerThread % 4 == 0, "dQ moves in 16-byte pieces");
+  static_assert(kHeadDim % 64 == 0 && kBlockN == 128, "operand layouts are 128-byte swizzled rows");
+
+  using TileShapeSdp = Shape<Int<kBlockN>, Int<kBlockM>, Int<kHeadDim>>;
+  using TileShapeDkv = Shape<Int<kBlockN>, Int<kHeadDim>, Int<kBlockM>>;
+
+  // S^T = K Q^T and dP^T = V dO^T: transposed, so that P^T and dS^T are register A operands next.
+  using MmaSdp =
+      decltype(make_tiled_mma(GMMA::ss_op_selector<Element, Element, float, TileShapeSdp,
+                                                   GMMA::Major::K, GMMA::Major::K>(),
+                              Layout<Shape<_2, _1, _1>>{}));
+  // dV += P^T dO and dK += dS^T Q
+  using MmaDkv =
+      decltype(make_tiled_mma(GMMA::rs_op_selector<Element, Element, float, TileShapeDkv,
+                                                   GMMA::Major::K, GMMA::Major::MN>(),
+                              Layout<Shape<_2, _1, _1>>{}));
+  using MmaDq = decltype(make_dq_mma<Element, kConfig>());
+  // Rows and columns of the product that gives dQ: of dQ itself, or of its transpose.
+  using TileShapeDq = cute::conditional_t<kDqIsTransposed, Shape<Int<kHeadDim>, Int<kBlockM>>,
+                                          Shape<Int<kBlockM>, Int<kHeadDim>>>;
+
+  template <int kRows, int kColumns>
+  using SmemTile = decltype(tile_to_shape(GMMA::Layout_K_SW128_Atom<Element>{},
+                                          Shape<Int<kRows>, Int<kColumns>>{}));
+  template <int kRows, int kColumns, int kStages>
+  using SmemRing = decltype(tile_to_shape(GMMA::Layout_K_SW128_Atom<Element>{},
+                                          Shape<Int<kRows>, Int<kColumns>, Int<kStages>>{}));
+  // The same memory with rows and columns exchanged.
+  template <int kRows, int kColumns, int kStages>
+  using SmemRingTransposed = decltype(composition(
+      SmemRing<kRows, kColumns, kStages>{},
+      Layout<Shape<Int<kColumns>, Int<kRows>, Int<kStages>>,
+             Stride<Int<kRows>, _1, Int<kRows * kColumns>>>{}));
+
+  using SmemLayoutQ = SmemRing<kBlockM, kHeadDim, kStagesQ>;              // (BLK_M, D, PIPE)
+  using SmemLayoutQt = SmemRingTransposed<kBlockM, kHeadDim, kStagesQ>;   // (D, BLK_M, PIPE)
+  using SmemLayoutDo = SmemRing<kBlockM, kHeadDim, kStagesDo>;            // (BLK_M, D, PIPE)
+  using SmemLayoutDot = SmemRingTransposed<kBlockM, kHeadDim, kStagesDo>; // (D, BLK_M, PIPE)
+  using SmemLayoutKv = SmemTile<kBlockN, kHeadDim>;                       // (BLK_N, D)
+  using SmemLayoutKt = decltype(composition(
+      SmemLayoutKv{}, Layout<Shape<Int<kHeadDim>, Int<kBlockN>>,
+                             Stride<Int<kBlockN>, _1>>{}));                // (D, BLK_N)
+  using SmemLayoutDs = SmemRing<kBlockM, kBlockN, kStagesDs>;             // (BLK_M, BLK_N, PIPE)
+  using SmemLayoutDst = SmemRingTransposed<kBlockM, kBlockN, kStagesDs>;  // (BLK_N, BLK_M, PIPE)
+
+  // A (seqlen, head_dim, heads, batch) tensor in global memory, 64-bit strides.
+  using GmemShape = Shape<int32_t, Int<kHeadDim>, int32_t, int32_t>;
+  using GmemStride = Stride<int64_t, _1, int64_t, int64_t>;
+  using GmemTensor =
+      decltype(make_tensor(make_gmem_ptr(static_cast<Element const*>(nullptr)),
+                           make_layout(GmemShape{}, GmemStride{})));
+  using TmaM = decltype(make_tma_copy(SM90_TMA_LOAD{}, GmemTensor{},
+                                      SmemTile<kBlockM, kHeadDim>{}));
+  using TmaN = decltype(make_tma_copy(SM90_TMA_LOAD{}, GmemTensor{}, SmemLayoutKv{}));
+
+  static constexpr uint32_t kBytesM = kBlockM * kHeadDim * sizeof(Element);  // a Q or dO tile
+  static constexpr uint32_t kBytesN = kBlockN * kHeadDim * sizeof(Element);  // a K or V tile
+  static constexpr uint32_t kBytesRow = kBlockM * sizeof(float);  // lse or dpsum of a Q tile
+  static constexpr uint32_t kBytesDqHalf = kDqFloatsPerWarpgroup * sizeof(float);
+
+  struct SharedStorage {
+    alignas(1024) Element k[cosize_v<SmemLayoutKv>];
+    alignas(1024) Element v[cosize_v<SmemLayoutKv>];
+    alignas(1024) Element q[cosize_v<SmemLayoutQ>];
+    alignas(1024) Element dout[cosize_v<SmemLayoutDo>];
+    alignas(1024) Element ds[cosize_v<SmemLayoutDs>];
+    alignas(128) float dq[kNumMmaWarpgroups][kDqFloatsPerWarpgroup];
+    alignas(16) float lse_log2[kStagesQ][kBlockM];
+    alignas(16) float dpsum[kStagesDo][kBlockM];
+    RingBarriers<1> ring_k;
+    RingBarriers<1> ring_v;
+    RingBarriers<kStagesQ> ring_q;    // also guards lse_log2
+    RingBarriers<kStagesDo> ring_do;  // also guards dpsum
+    RingBarriers<kStagesWork> ring_work;
+    schedule::WorkTile work[kStagesWork];  // n_block < 0: no work is left
+    // dq[wg] changes hands between MMA warpgroup wg and the two writer warps, which take alternate
+    // Q tiles: tile i belongs to writer i mod 2 and is the (i / 2)-th phase of its barriers.
+    alignas(8) uint64_t dq_full[kNumDqWriters][kNumMmaWarpgroups];
+    alignas(8) uint64_t dq_empty[kNumDqWriters][kNumMmaWarpgroups];
+  };
+  static_assert(sizeof(SharedStorage) <= 227 * 1024, "shared memory of one SM");
+
+  // Kernel arguments of the main kernel.
+  struct MainArguments {
+    TmaM tma_q;
+    TmaM tma_do;
+    TmaN tma_k;
+    TmaN tma_v;
+    BwdParams params;
+  };
+};
+
+}  // namespace dash::bwd

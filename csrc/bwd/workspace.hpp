@@ -1,0 +1,42 @@
+// The backward's workspace: names, sizes and who resets what. Allocated by the operator for one
+// call, contents undefined on entry; stages are the three kernels of bwd/launch.cuh.
+//
+//   lse_log2      written by preprocess, padding rows included   read by main
+//   dpsum         written by preprocess, padding rows included   read by main
+//   dq_semaphore  zeroed by preprocess                           counted by main
+//   ticket        zeroed by preprocess                           counted by main
+//   dq_accum      ordered: stored by each Q tile's first contributor in main
+//                 unordered: zeroed by preprocess                 read by postprocess
+#pragma once
+
+#include <cstdint>
+
+#include "schedule/tile_grid.hpp"
+
+namespace dash::bwd {
+
+// Turn counters are 32 bytes apart. Tuning: neighbouring counters are polled by different CTAs; in
+// one memory sector each release would disturb the other's poll.
+inline constexpr int kSemaphoreStride = 8;
+
+// Element counts.
+struct WorkspaceSizes {
+  int64_t lse_log2;
+  int64_t dpsum;
+  int64_t dq_accum;
+  int64_t dq_semaphore;
+  int64_t ticket;
+};
+
+constexpr WorkspaceSizes workspace_sizes(schedule::TileGrid const& grid, int num_heads,
+                                         int head_dim) {
+  int64_t const q_tiles = int64_t{grid.batch} * num_heads * grid.num_m_blocks();
+  int64_t const rows = q_tiles * grid.block_m;
+  return {.lse_log2 = rows,
+          .dpsum = rows,
+          .dq_accum = rows * head_dim,
+          .dq_semaphore = q_tiles * kSemaphoreStride,
+          .ticket = 1};
+}
+
+}  // namespace dash::bwd
