@@ -73,15 +73,6 @@ def check_toolkit(cuda_home: str, torch_cuda: str) -> None:
         )
 
 
-def cutlass_version(include: Path) -> tuple[int, ...] | None:
-    """(major, minor, patch) of the CUTLASS headers in `include`; None if there are none."""
-    header = include / "cutlass/version.h"
-    if not header.exists():
-        return None
-    found = re.findall(r"#define CUTLASS_(?:MAJOR|MINOR|PATCH) (\d+)", header.read_text())
-    return tuple(map(int, found))
-
-
 def find_cutlass() -> tuple[str, str]:
     """Include folder and version of CUTLASS: environment, then submodule, then installed package.
     Exits with the commands that help if there is none of a supported version."""
@@ -92,13 +83,13 @@ def find_cutlass() -> tuple[str, str]:
         candidates.append(Path(spec.submodule_search_locations[0]) / "source")
     for candidate in candidates:
         for include in (candidate / "include", candidate):
-            version = cutlass_version(include)
-            if version is None:
+            header = include / "cutlass/version.h"
+            if not header.exists():
                 continue
-            text = ".".join(map(str, version))
-            if not MIN_CUTLASS <= version[:2] < END_CUTLASS:
-                sys.exit(f"dash: the CUTLASS in {candidate} is {text}. {CUTLASS_HELP}")
-            return str(include), text
+            parts = re.findall(r"define CUTLASS_(?:MAJOR|MINOR|PATCH) (\d+)", header.read_text())
+            if not MIN_CUTLASS <= tuple(map(int, parts[:2])) < END_CUTLASS:
+                sys.exit(f"dash: the CUTLASS in {candidate} is {'.'.join(parts)}. {CUTLASS_HELP}")
+            return str(include), ".".join(parts)
     sys.exit(f"dash: no CUTLASS found. {CUTLASS_HELP}")
 
 
@@ -128,7 +119,7 @@ def cuda_extension(cutlass_include: str, cutlass_text: str) -> Extension:
     """dash._C: kernels and operators. LibTorch stable ABI, no Python in it."""
     from torch.utils.cpp_extension import CUDAExtension
 
-    out = ROOT / "build/instantiations"
+    out = ROOT / ("build/instantiations-debug" if IS_DEBUG else "build/instantiations")
     kernels = [str(path.relative_to(ROOT)) for path in instantiate.generate(out)]
     host = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("csrc/api/*.cpp"))
     device = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("csrc/selftest/*.cu"))
@@ -176,6 +167,7 @@ def cuda_build() -> tuple[type[build_ext], list[Extension]]:
     os.environ["CUDA_HOME"] = cuda_home  # read by cpp_extension when it is imported
     os.environ["PYTORCH_NVCC"] = f"{sys.executable} {ROOT / 'csrc/nvcc.py'}"
     os.environ.setdefault("MAX_JOBS", str(default_jobs()))
+    os.environ["PATH"] = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # for ninja
     from torch.utils.cpp_extension import BuildExtension
 
     class IncrementalBuild(BuildExtension):
@@ -183,7 +175,7 @@ def cuda_build() -> tuple[type[build_ext], list[Extension]]:
 
         def finalize_options(self) -> None:
             super().finalize_options()
-            tag = f"{sys.implementation.cache_tag}-torch{torch.__version__}"
+            tag = f"{sys.implementation.cache_tag}-torch{torch.__version__}{'-debug' * IS_DEBUG}"
             self.build_temp = str(ROOT / "build" / f"objects-{tag}")
 
     return IncrementalBuild, [cuda_extension(*find_cutlass())]

@@ -134,13 +134,13 @@ def write_if_changed(path: Path, text: str) -> None:
 
 
 def generate(out: Path, pattern: str | None = None) -> list[Path]:
-    """Writes the selected sources and manifest.inc to `out`, removes stale sources, returns the
-    sources' paths, sorted."""
+    """Writes the selected sources and manifest.inc to `out`; returns the sources' paths, sorted.
+
+    Sources that an earlier, wider filter wrote stay: going back to it then rebuilds nothing.
+    """
     out.mkdir(parents=True, exist_ok=True)
     kernels = selected_kernels(pattern)
     sources = [out / f"{kernel.name}.cu" for kernel in kernels]
-    for stale in set(out.glob("*.cu")) - set(sources):
-        stale.unlink()
     for kernel, source in zip(kernels, sources):
         write_if_changed(source, kernel.source())
     manifest = "".join(kernel.manifest_line() for kernel in kernels)

@@ -83,6 +83,14 @@ def real_nvcc() -> list[str]:
     return [ccache, nvcc] if ccache else [nvcc]
 
 
+def toolkit_version() -> str:
+    """The compiler's release, e.g. "13.0": register counts depend on it."""
+    nvcc = Path(os.environ["CUDA_HOME"]) / "bin" / "nvcc"
+    said = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout
+    found = re.search(r"release (\S+),", said)
+    return found.group(1) if found else "unknown"
+
+
 def main(arguments: list[str]) -> int:
     """Runs nvcc with the arguments; returns its exit code, or 1 if a hot kernel is at fault."""
     result = subprocess.run(
@@ -96,16 +104,19 @@ def main(arguments: list[str]) -> int:
 
     output = Path(arguments[arguments.index("-o") + 1])
     kernels = parse_ptxas(result.stdout)
-    STATS_DIR.mkdir(parents=True, exist_ok=True)
-    (STATS_DIR / f"{output.stem}.json").write_text(json.dumps(kernels, indent=2) + "\n")
+    # A debug build has device-side checks, whose message arguments live on the stack.
+    is_debug = os.environ.get("DASH_DEBUG") == "1"
+    if not is_debug:
+        record = {"cuda": toolkit_version(), "kernels": kernels}
+        STATS_DIR.mkdir(parents=True, exist_ok=True)
+        (STATS_DIR / f"{output.stem}.json").write_text(json.dumps(record, indent=2) + "\n")
     at_fault = False
     for kernel in kernels:
         print(f"{output.stem}: {kernel['kernel']}: {kernel['registers']} registers")
         for fault in faults(kernel):
             at_fault = True
             print(f"error: {output.stem}: hot kernel {kernel['kernel']} has {fault}")
-    # A debug build has device-side checks, whose message arguments live on the stack.
-    if at_fault and os.environ.get("DASH_DEBUG") != "1":
+    if at_fault and not is_debug:
         output.unlink(missing_ok=True)
         return 1
     return 0
