@@ -14,8 +14,9 @@ namespace dash::api {
 void semaphore_fold(Tensor const& chains, Tensor const& semaphore, int64_t contributors,
                     int64_t jitter) {
   DASH_CHECK(chains.is_cuda() && chains.scalar_type() == ScalarType::Float && chains.dim() == 2 &&
-                 chains.size(1) == 256 && chains.is_contiguous(),
-             "dash_attn: chains must be a contiguous CUDA float32 tensor (num_chains, 256)");
+                 0 < chains.size(0) && chains.size(0) <= 4096 &&
+                 chains.size(1) == selftest::kFoldWidth && chains.is_contiguous(),
+             "dash_attn: chains must be a contiguous CUDA float32 tensor (1 to 4096, 256)");
   DASH_CHECK(semaphore.is_cuda() && semaphore.scalar_type() == ScalarType::Int &&
                  semaphore.get_device_index() == chains.get_device_index() &&
                  semaphore.numel() == chains.size(0) * bwd::kSemaphoreStride &&

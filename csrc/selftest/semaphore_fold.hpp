@@ -1,7 +1,7 @@
 // The turnstile's own GPU test: a fold that comes out differently in any other order.
 #pragma once
 
-#include <cuda_runtime_api.h>
+struct CUstream_st;  // *: what cudaStream_t is
 
 namespace dash::selftest {
 
@@ -16,6 +16,6 @@ struct SemaphoreFold {
 };
 
 // One CTA per (turn, chain), turn slowest. Launches on `stream`, does not wait.
-void semaphore_fold(SemaphoreFold const& fold, cudaStream_t stream);
+void semaphore_fold(SemaphoreFold const& fold, CUstream_st* stream);
 
 }  // namespace dash::selftest
