@@ -181,6 +181,8 @@ def cuda_build() -> tuple[type[build_ext], list[Extension]]:
     return IncrementalBuild, [cuda_extension(*find_cutlass())]
 
 
+for stale in ROOT.glob("build/lib*"):  # a wheel holds whatever lies there
+    shutil.rmtree(stale)
 build_command, cuda_extensions = cuda_build()
 setup(
     version=VERSION,
