@@ -8,6 +8,7 @@
 #include <cutlass/arch/barrier.h>
 #include <cutlass/arch/reg_reconfig.h>
 
+#include "common/check.hpp"
 #include "fwd/load.cuh"
 #include "fwd/mma.cuh"
 #include "fwd/traits.cuh"

@@ -1,5 +1,5 @@
-// Stage: loads. Runs on one lane of warp 0. Takes work items from the ticket counter, publishes them
-// to the MMA warps, and fills the Q, K and V rings through TMA.
+// Stage: loads. Runs on one lane of warp 0. Takes work items from the ticket counter, publishes
+// them to the MMA warps, and fills the Q, K and V rings through TMA.
 // Reads q, k, v, ticket (global); writes q, k, v, items (shared).
 // Invariant: per item, stages are filled in the order in which the MMA warps read them: the last KV
 // tile first, K of a tile before V of the tile visited before it.

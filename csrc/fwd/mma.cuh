@@ -37,13 +37,6 @@ CUTE_DEVICE void pass_issue_turn(int warpgroup) {
   cutlass::arch::NamedBarrier::arrive(256, static_cast<uint32_t>(next));
 }
 
-// P for the next product: the probabilities rounded to the element type, in A operand order.
-template <class TensorS, class TensorP>
-CUTE_DEVICE void round_to(TensorS const& tSrS, TensorP& tOrP) {
-  auto const rounded = convert_to<typename TensorP::value_type>(tSrS);
-  copy(make_tensor(rounded.data(), tOrP.layout()), tOrP);
-}
-
 enum class TileMask { kNone, kMasked };
 
 // One work item with at least one KV tile: O and the softmax rows of this warpgroup's 64 rows.

@@ -1,7 +1,7 @@
-// FwdTraits<kConfig>: what the forward kernel is made of: element type, WGMMA products, shared-memory
-// layouts, TMA descriptors, and SharedStorage. FwdKernelArgs is what the launch hands to the kernel.
-// Nothing here runs. Invariant: every shared-memory tile starts on a 1,024-byte boundary, which the
-// 128-byte swizzle of TMA and WGMMA needs.
+// FwdTraits<kConfig>: what the forward kernel is made of: element type, WGMMA products,
+// shared-memory layouts, TMA descriptors, and SharedStorage. FwdKernelArgs is what the launch hands
+// to the kernel. Nothing here runs. Invariant: every shared-memory tile starts on a 1,024-byte
+// boundary, which the 128-byte swizzle of TMA and WGMMA needs.
 #pragma once
 
 #include <cute/tensor.hpp>
@@ -43,7 +43,8 @@ struct FwdTraits {
   static_assert(kBlockM == kRowsPerWarpgroup * kNumMmaWarpgroups,
                 "each MMA warpgroup owns 64 query rows");
   static_assert(kHeadDim % 64 == 0, "a swizzled row of shared memory is 64 elements");
-  static_assert(kBlockN % 16 == 0 && kBlockN <= 256, "K of a PV step is 16; a TMA box is at most 256");
+  static_assert(kBlockN % 16 == 0 && kBlockN <= 256,
+                "K of a PV step is 16; a TMA box is at most 256");
 
   using Element = dash::Element<kConfig.key.dtype>;
 
