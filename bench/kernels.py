@@ -5,17 +5,15 @@ from __future__ import annotations
 
 import json
 
-from bench.environment import ROOT
-
-KERNEL_STATS = ROOT / "bench" / "kernel_stats.json"
+from bench.kernel_stats import BASELINE
 
 
 def recorded_spills() -> dict[tuple[str, str], int]:
     """Spill bytes by (kernel, stage) from the committed statistics; empty without the file."""
-    if not KERNEL_STATS.exists():
+    if not BASELINE.exists():
         return {}
     spills: dict[tuple[str, str], int] = {}
-    for kernel in json.loads(KERNEL_STATS.read_text())["kernels"]:
+    for kernel in json.loads(BASELINE.read_text())["kernels"]:
         for stage in kernel["stages"]:
             spills[kernel["name"], stage["stage"]] = (
                 stage["spill_store_bytes"] + stage["spill_load_bytes"]
