@@ -49,6 +49,11 @@ def _blocks(length: int, block: int) -> Iterator[slice]:
         yield slice(start, min(start + block, length))
 
 
+def _float(x: Tensor) -> Tensor:
+    """A float32 copy in the default layout: no product may see the input's strides."""
+    return x.to(torch.float32, memory_format=torch.contiguous_format)
+
+
 def _visible(rows: slice, keys: slice, diagonal: int, causal: bool) -> Tensor:
     """Bool (rows, keys): whether the key is visible to the row, bottom-right aligned."""
     if not causal:
@@ -57,6 +62,8 @@ def _visible(rows: slice, keys: slice, diagonal: int, causal: bool) -> Tensor:
     return torch.arange(keys.start, keys.stop) <= row + diagonal
 
 
+# Under torch.autocast the float32 products below would be rounded.
+@torch.autocast("cpu", enabled=False)
 def forward(
     q: Tensor,
     k: Tensor,
@@ -77,8 +84,8 @@ def forward(
     out = q.new_zeros((batch, seqlen_q, num_heads, head_dim))
     lse = q.new_full((batch, num_heads, seqlen_q), -math.inf, dtype=torch.float32)
     # Heads first, the query heads of one KV head together: (b, hk, group, rows, d).
-    qs = q.float().permute(0, 2, 1, 3).unflatten(1, (num_heads_k, -1))
-    ks, vs = (x.float().permute(0, 2, 1, 3).unsqueeze(2) for x in (k, v))
+    qs = _float(q.permute(0, 2, 1, 3)).unflatten(1, (num_heads_k, -1))
+    ks, vs = (_float(x.permute(0, 2, 1, 3)).unsqueeze(2) for x in (k, v))
     for rows in _blocks(seqlen_q, config.block_m):
         size = rows.stop - rows.start
         top = torch.full((*qs.shape[:3], size, 1), -math.inf)
@@ -123,6 +130,7 @@ class _OrderedSum:
         self.value = part if self.value is None else self.value + part
 
 
+@torch.autocast("cpu", enabled=False)
 def backward(
     dout: Tensor,
     q: Tensor,
@@ -158,7 +166,7 @@ def backward(
     )
     dq, dk, dv = (x.new_zeros(x.shape) for x in (q, k, v))
     # (b, h, rows): what dP is compared with. A gradient through lse adds P times it to dS.
-    dpsum = (dout.float() * out.float()).sum(-1).transpose(1, 2)
+    dpsum = (_float(dout) * _float(out)).sum(-1).transpose(1, 2)
     if dlse is not None:
         dpsum = dpsum - dlse.float()
     m_tiles = list(_blocks(seqlen_q, grid.block_m))
@@ -167,13 +175,13 @@ def backward(
     for ticket in range(grid.num_work_tiles() if batch else 0):
         n_block, bidh_kv, bidb = _schedule.work(grid, ticket)
         keys = n_tiles[n_block]
-        k_tile, v_tile = (x[bidb, keys, bidh_kv].float() for x in (k, v))
+        k_tile, v_tile = (_float(x[bidb, keys, bidh_kv]) for x in (k, v))
         dk_tile, dv_tile = torch.zeros_like(k_tile), torch.zeros_like(v_tile)
         for m_block, turn in _schedule.walk(grid, n_block):
             rows = m_tiles[m_block]
             visible = _visible(rows, keys, seqlen_k - seqlen_q, causal)
             for bidh in range(bidh_kv * group, (bidh_kv + 1) * group):
-                q_tile, do_tile = (x[bidb, rows, bidh].float() for x in (q, dout))
+                q_tile, do_tile = (_float(x[bidb, rows, bidh]) for x in (q, dout))
                 lse_rows = lse[bidb, bidh, rows].unsqueeze(1)
                 # Exactly 0 where masked and in rows that see no key, whose lse is -inf.
                 seen = visible & (lse_rows != -math.inf)

@@ -1,0 +1,64 @@
+"""Comparisons whose messages carry the numbers."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from .reference import Results
+
+# What float32 arithmetic leaves where a gradient is exactly zero (dP - dPsum cancels).
+_FLOAT32_FLOOR = 1e-5
+_INTEGER = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def assert_bitwise_equal(got: Tensor, want: Tensor, name: str) -> None:
+    """Equal bytes; the message names the first coordinate that differs."""
+    assert got.shape == want.shape and got.dtype == want.dtype, f"{name}: shape or dtype differ"
+    integer = _INTEGER[got.element_size()]
+    different = got.contiguous().view(integer) != want.contiguous().view(integer)
+    if bool(different.any()):
+        where = tuple(different.nonzero()[0].tolist())
+        raise AssertionError(
+            f"{name}: {int(different.sum())} of {different.numel()} elements differ in bits, first "
+            f"at {where}: {got[where].item()!r} and {want[where].item()!r}"
+        )
+
+
+def assert_results_equal(got: Results, want: Results, what: str) -> None:
+    """Equal bytes of out, lse, dq, dk and dv."""
+    for (name, a), (_, b) in zip(got.items(), want.items(), strict=True):
+        assert_bitwise_equal(a, b, f"{what}: {name}")
+
+
+def _errors(got: Tensor, want: Tensor) -> tuple[float, float]:
+    """Largest and root-mean-square difference."""
+    difference = (got.to(want.dtype) - want).abs()
+    if difference.numel() == 0:
+        return 0.0, 0.0
+    return difference.max().item(), difference.square().mean().sqrt().item()
+
+
+def assert_close_to_reference(got: Results, exact: Results, plain: Results, what: str) -> None:
+    """The field's rule: no more than twice the error of plain PyTorch in the same dtype, both
+    against the oracle; for the largest error and for the root mean square."""
+    blind = torch.isinf(exact.lse)
+    assert torch.equal(torch.isinf(got.lse), blind), f"{what}: lse is -inf in other rows"
+    for name, value in got.items():
+        want, other = getattr(exact, name), getattr(plain, name)
+        if name == "lse":
+            # float32 on both sides: only the order of summation differs.
+            largest = (value.to(want.dtype) - want)[~blind].abs().amax() if (~blind).any() else 0.0
+            bound = 1e-5 + 4e-6 * (want[~blind].abs().amax() if (~blind).any() else 0.0)
+            assert largest <= bound, f"{what}: lse is off by {largest}, allowed {bound}"
+            continue
+        assert torch.isfinite(value).all(), f"{what}: {name} is not finite"
+        rounding = _errors(want.to(value.dtype), want)
+        for kind, error, plain_error, unavoidable in zip(
+            ("largest", "rms"), _errors(value, want), _errors(other, want), rounding, strict=True
+        ):
+            bound = 2.0 * plain_error + unavoidable + _FLOAT32_FLOOR
+            assert error <= bound, (
+                f"{what}: {name} has {kind} error {error:.3e}; plain PyTorch has "
+                f"{plain_error:.3e}, allowed {bound:.3e}"
+            )
