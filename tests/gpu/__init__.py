@@ -1,0 +1,1 @@
+"""Tests of the CUDA kernels. test_gpu.py runs them in a child process with time limits."""

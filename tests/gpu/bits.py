@@ -1,0 +1,156 @@
+"""Equal bits: over repeats, under load, on dirty memory, in other batches and other processes."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import subprocess
+import sys
+from functools import partial
+from itertools import product
+
+import torch
+
+from ..case_checks import check_reference_and_bits, legal_schedules, run
+from ..cases import CASES, HEAD_DIMS, AttentionCase
+from ..compare import assert_results_equal
+from ..reference import Results
+from . import registry
+from .accuracy import mask_name
+from .dirt import HUGE_BYTE, NAN_BYTE, busy_second_stream, keep_busy, poison_freed_memory
+
+REPEATS = 50
+
+
+def check_repeats(head_dim: int, causal: bool) -> None:
+    """50 repeats idle and 50 under load, for every ordered schedule, with enough tiles for several
+    waves."""
+    dtype = "bf16" if causal else "fp16"
+    case = AttentionCase("repeats", 4, 1100, 1300, 16, 8, head_dim, dtype=dtype, causal=causal)
+    inputs = case.make_inputs("cuda")
+    for schedule in legal_schedules(causal):
+        first = run(inputs, causal, schedule)
+        for repeat in range(REPEATS):
+            assert_results_equal(
+                run(inputs, causal, schedule), first, f"{schedule}, idle, repeat {repeat}"
+            )
+        with busy_second_stream():
+            for repeat in range(REPEATS):
+                keep_busy()
+                again = run(inputs, causal, schedule)
+                assert_results_equal(again, first, f"{schedule}, under load, repeat {repeat}")
+
+
+def check_dirty_memory(head_dim: int, causal: bool) -> None:
+    """Tails, rows without keys and groups, on memory full of NaN and of 0x7f bytes."""
+    for seqlen_q, seqlen_k in [(300, 300), (1, 77), (400, 130), (130, 400)]:
+        case = AttentionCase("dirty", 2, seqlen_q, seqlen_k, 6, 2, head_dim, causal=causal)
+        for byte in (NAN_BYTE, HUGE_BYTE):
+            check_reference_and_bits(
+                case, "cuda", between=partial(poison_freed_memory, byte, 256 << 20)
+            )
+
+
+def check_batch_invariance(causal: bool) -> None:
+    """A sequence's results do not depend on its slot, the batch size or its neighbours."""
+    case = AttentionCase("batch", 5, 700, 900, 8, 4, 128, causal=causal)
+    q, k, v, dout = case.make_inputs("cuda")
+    for schedule in legal_schedules(causal):
+        together = run((q, k, v, dout), causal, schedule)
+        for b in (0, 3):
+            alone = run(tuple(x[b : b + 1] for x in (q, k, v, dout)), causal, schedule)
+            slot = Results(*(x[b : b + 1] for _, x in together.items()))
+            assert_results_equal(alone, slot, f"{schedule}, batch entry {b} alone")
+        others = tuple(torch.cat([x[4:], x[:1], x[1:4] * 2]) for x in (q, k, v, dout))
+        moved = run(others, causal, schedule)
+        a = Results(*(x[1:2] for _, x in moved.items()))
+        b0 = Results(*(x[:1] for _, x in together.items()))
+        assert_results_equal(a, b0, f"{schedule}, in another slot")
+
+
+for _head_dim, _causal in product(HEAD_DIMS, (False, True)):
+    _key = f"hdim{_head_dim}-{mask_name(_causal)}"
+    registry.add(
+        f"bits/50-repeats-idle-and-loaded-{_key}", partial(check_repeats, _head_dim, _causal)
+    )
+    registry.add(f"bits/dirty-memory-{_key}", partial(check_dirty_memory, _head_dim, _causal))
+for _causal in (False, True):
+    registry.add(
+        f"bits/batch-invariance-{mask_name(_causal)}", partial(check_batch_invariance, _causal)
+    )
+
+
+@registry.check("order/gqa-dirty-memory", 60)
+def gqa_dirty_memory() -> None:
+    case = CASES["gqa-dirty-memory"]
+    check_reference_and_bits(case, "cuda", 3, partial(poison_freed_memory, NAN_BYTE))
+    inputs = case.make_inputs("cuda")
+    for schedule in legal_schedules(case.causal):
+        for byte in (NAN_BYTE, HUGE_BYTE):
+            poison_freed_memory(byte)
+            first = run(inputs, case.causal, schedule)
+            for repeat in range(1, REPEATS // 2):
+                again = run(inputs, case.causal, schedule)
+                assert_results_equal(again, first, f"{schedule} repeat {repeat}")
+
+
+@registry.check("order/dq-order-fp16-d64", 60)
+def dq_order_fp16() -> None:
+    case = CASES["dq-order-fp16-d64"]
+    check_reference_and_bits(case, "cuda", repeats=100)
+    with busy_second_stream():
+        check_reference_and_bits(case, "cuda", repeats=100, between=keep_busy)
+
+
+@registry.check("order/many-waves", 90)
+def many_waves() -> None:
+    check_reference_and_bits(CASES["many-waves"], "cuda", repeats=6)
+
+
+@registry.check("order/flag-off-control", 60)
+def flag_off_control() -> None:
+    """Unordered dQ differs between some repeats here; otherwise equal bits would prove nothing."""
+    case = CASES["flag-off-control"]
+    inputs = case.make_inputs("cuda")
+    check_reference_and_bits(case, "cuda", repeats=REPEATS)
+    first = run(inputs, case.causal, "unordered")
+    for _ in range(100):
+        again = run(inputs, case.causal, "unordered")
+        assert torch.equal(again.dk, first.dk) and torch.equal(again.dv, first.dv)
+        if not torch.equal(again.dq, first.dq):
+            return
+    raise AssertionError("100 repeats of the unordered kernel gave the same dq")
+
+
+@registry.check("order/schedules-are-different-orders")
+def schedules_differ() -> None:
+    """ascending and shortest_first add in opposite order: their dq cannot be the same bits."""
+    case = AttentionCase("orders", 1, 1024, 1024, 4, 4, 128, causal=True)
+    inputs = case.make_inputs("cuda")
+    ascending, shortest, band = (
+        run(inputs, True, name) for name in ("ascending", "shortest_first", "band")
+    )
+    assert not torch.equal(ascending.dq, shortest.dq)
+    # band has ascending's turns and the opposite traversal: equal dq, other dk and dv.
+    assert torch.equal(ascending.dq, band.dq)
+    assert not torch.equal(ascending.dk, band.dk)
+
+
+def fingerprint() -> str:
+    """sha256 of everything that a few fixed problems give."""
+    digest = hashlib.sha256()
+    for head_dim, causal in product(HEAD_DIMS, (False, True)):
+        case = AttentionCase("process", 2, 500, 700, 6, 2, head_dim, causal=causal)
+        inputs = tuple(x.cuda() for x in case.make_inputs("cpu"))
+        for _, tensor in run(inputs, causal).items():
+            on_host = tensor.contiguous().cpu()
+            digest.update(ctypes.string_at(on_host.data_ptr(), on_host.nbytes))
+    return digest.hexdigest()
+
+
+@registry.check("bits/fresh-process", 90)
+def fresh_process() -> None:
+    command = [sys.executable, "-c", "from tests.gpu.bits import fingerprint; print(fingerprint())"]
+    other = subprocess.run(command, capture_output=True, text=True, timeout=80)
+    assert other.returncode == 0, other.stderr[-2000:]
+    assert other.stdout.strip() == fingerprint()

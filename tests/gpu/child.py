@@ -1,0 +1,47 @@
+"""The child process: runs checks by name and reports each in a line of JSON on standard output.
+
+`python -m tests.gpu.child` reads one name a line from standard input. A hung or crashed kernel
+takes this process with it, not the test run.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+import traceback
+
+import torch
+
+from . import accuracy, bits, device, library, registry, semaphore  # noqa: F401
+
+
+def run_one(name: str) -> dict[str, object]:
+    torch.manual_seed(0)
+    start = time.monotonic()
+    error = ""
+    try:
+        registry.CHECKS[name].function()
+        torch.cuda.synchronize()
+    except BaseException:
+        error = traceback.format_exc()
+    torch.cuda.empty_cache()
+    return {"name": name, "error": error, "seconds": round(time.monotonic() - start, 3)}
+
+
+def main() -> int:
+    """Exit status 0, or 3 if a CUDA error left the process unusable."""
+    report = sys.stdout
+    sys.stdout = sys.stderr  # only reports go to standard output
+    for line in sys.stdin:
+        result = run_one(line.strip())
+        print(json.dumps(result), file=report, flush=True)
+        try:
+            torch.cuda.synchronize()
+        except RuntimeError:
+            return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

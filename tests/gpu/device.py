@@ -1,0 +1,176 @@
+"""Fewer SMs, several streams, CUDA graphs, and errors that must come before a launch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import dash
+
+from .. import case_checks
+from ..case_checks import check_close, legal_schedules, run, run_autograd
+from ..cases import CASES, AttentionCase
+from ..compare import assert_bitwise_equal, assert_results_equal
+from ..reference import Results
+from . import registry
+
+
+@registry.check("device/fewer-sms", 60)
+def fewer_sms() -> None:
+    case = CASES["fewer-sms"]
+    inputs = case.make_inputs("cuda")
+    case_checks.check_reference_and_bits(case, "cuda")
+    for schedule in legal_schedules(case.causal):
+        want = run(inputs, case.causal, schedule)
+        for sm_margin in (1, 8, 54, 100):
+            got = run(inputs, case.causal, schedule, sm_margin=sm_margin)
+            assert_results_equal(got, want, f"{schedule}, sm_margin {sm_margin}")
+
+
+@registry.check("device/one-sm", 60)
+def one_sm() -> None:
+    """One CTA at a time is the hardest case for waiting."""
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    for causal in (False, True):
+        case = AttentionCase("one SM", 2, 500, 600, 4, 2, 128, causal=causal)
+        inputs = case.make_inputs("cuda")
+        for schedule in legal_schedules(causal):
+            want = run(inputs, causal, schedule)
+            got = run(inputs, causal, schedule, sm_margin=sms - 1)
+            assert_results_equal(got, want, schedule)
+
+
+@registry.check("device/two-streams", 60)
+def two_streams() -> None:
+    case = CASES["fewer-sms"]
+    inputs = [case.make_inputs("cuda", seed) for seed in (0, 1)]
+    want = [run(one, case.causal) for one in inputs]
+    streams = [torch.cuda.Stream() for _ in inputs]
+    torch.cuda.synchronize()
+    for repeat in range(100):
+        got = []
+        for one, stream in zip(inputs, streams, strict=True):
+            with torch.cuda.stream(stream):
+                got.append(run(one, case.causal))
+        torch.cuda.synchronize()
+        for index in (0, 1):
+            assert_results_equal(got[index], want[index], f"stream {index}, repeat {repeat}")
+
+
+@registry.check("device/cuda-graph", 60)
+def cuda_graph() -> None:
+    case = CASES["cuda-graph"]
+    static = case.make_inputs("cuda")
+    warm_up = torch.cuda.Stream()
+    warm_up.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(warm_up):
+        run_autograd(static, case.causal)
+    torch.cuda.current_stream().wait_stream(warm_up)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        captured = run_autograd(static, case.causal)
+    for replay in range(100):
+        fresh = case.make_inputs("cuda", seed=replay)
+        for target, source in zip(static, fresh, strict=True):
+            target.copy_(source)
+        graph.replay()
+        assert_results_equal(captured, run(fresh, case.causal), f"replay {replay}")
+
+
+@registry.check("device/side-stream-producer", 60)
+def side_stream_producer() -> None:
+    """dout comes from a slow kernel on the call's own, not the default, stream: a launch on any
+    other stream, or a read before the stream's order allows it, changes the chain."""
+    case = CASES["side-stream-producer"]
+    q, k, v, dout = case.make_inputs("cuda")
+    mixer = torch.randn(128, 128, device="cuda", dtype=torch.bfloat16) / 16
+
+    def chain(steps: int, synchronise: bool) -> torch.Tensor:
+        gradient = dout
+        for _ in range(steps):
+            slow = gradient @ mixer
+            for _ in range(3):
+                slow = torch.tanh(slow) + dout
+            gradient = run((q, k, v, slow), case.causal).dq
+            if synchronise:
+                torch.cuda.synchronize()
+        return gradient
+
+    want = chain(1000, synchronise=True)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        got = chain(1000, synchronise=False)
+    stream.synchronize()
+    assert_bitwise_equal(got, want, "dq after 1000 chained calls")
+
+
+@registry.check("device/errors-before-a-launch")
+def errors() -> None:
+    q, k, v, _ = AttentionCase("errors", 1, 64, 64, 2, 2, 64).make_inputs("cuda")
+    with pytest.raises(ValueError, match=r"^k is on cpu"):
+        dash.flash_attn_func(q, k.cpu(), v)
+    with pytest.raises(ValueError, match=r"^v has dtype torch.float32"):
+        dash.flash_attn_func(q, k, v.float())
+    options = (0.125, -1, -1, 0.0, "auto", 0)
+    operator = torch.ops.dash_attn.fwd
+    wrong: list[tuple[torch.Tensor, ...]] = [
+        (q, k, v.float()),
+        (q[0], k, v),
+        (q, k[:, :, :0], v[:, :, :0]),
+        (q[..., :40], k[..., :40], v[..., :40]),
+        (q, k[:, :10], v),
+    ]
+    for tensors in wrong:
+        with pytest.raises(RuntimeError):
+            operator(*tensors, *options)
+    for wrong_options in [
+        (0.125, 5, 5, 0.0, "auto", 0),
+        (0.125, -1, -1, 15.0, "auto", 0),
+        (0.125, -1, -1, 0.0, "no such schedule", 0),
+        (0.125, -1, -1, 0.0, "shortest_first", 0),
+        (0.125, -1, -1, 0.0, "auto", -1),
+    ]:
+        with pytest.raises(RuntimeError):
+            operator(q, k, v, *wrong_options)
+    run((q, k, v, q), False)
+    torch.cuda.synchronize()
+
+
+@registry.check("device/second-device-is-not-needed")
+def is_supported() -> None:
+    for key in dash.build_info()["kernels"]:
+        assert key in dash.compiled_kernels()
+    shape = (2, 100, 4, 128)
+    assert dash.is_supported(shape, shape, device="cuda") == (True, "")
+    ok, reason = dash.is_supported((2, 100, 4, 96), (2, 100, 4, 96), device="cuda")
+    assert not ok and "96" in reason
+
+
+@registry.check("device/strided-views", 60)
+def strided() -> None:
+    """q, k, v, dout each as a view with other strides: the bits of contiguous copies."""
+    for causal in (False, True):
+        case = AttentionCase("strided", 2, 300, 333, 4, 2, 128, causal=causal)
+        inputs = case.make_inputs("cuda")
+        want = run(inputs, causal)
+        check_close(inputs, causal, want, str(case))
+        for order in [(0, 2, 1, 3), (1, 0, 2, 3), (2, 0, 1, 3), (0, 1, 3, 2)]:
+            back = tuple(order.index(i) for i in range(4))
+            views = tuple(x.permute(order).contiguous().permute(back) for x in inputs)
+            assert_results_equal(run(views, causal), want, f"memory order {order}")
+        wide = tuple(torch.cat([x, x], dim=-1)[..., :128] for x in inputs)
+        assert_results_equal(run(wide, causal), want, "rows twice as far apart")
+        dout = torch.ones(1, 1, 1, 1, device="cuda", dtype=torch.bfloat16).expand_as(inputs[3])
+        ones = (*inputs[:3], dout)
+        copied = (*inputs[:3], dout.contiguous())
+        assert_results_equal(run(ones, causal), run(copied, causal), "expanded dout")
+
+
+@registry.check("device/autograd-equals-operators")
+def autograd_path() -> None:
+    for causal in (False, True):
+        case = AttentionCase("autograd", 2, 200, 300, 4, 2, 64, causal=causal)
+        inputs = case.make_inputs("cuda")
+        for schedule in legal_schedules(causal):
+            got: Results = run_autograd(inputs, causal, schedule=schedule)
+            assert_results_equal(got, run(inputs, causal, schedule), schedule)
