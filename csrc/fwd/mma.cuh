@@ -37,9 +37,9 @@ CUTE_DEVICE void pass_issue_turn(int warpgroup) {
   cutlass::arch::NamedBarrier::arrive(256, static_cast<uint32_t>(next));
 }
 
-// Tuning: without a branch on their sum, ptxas (13.0) moves the exponentials behind the next product
-// wait, where no product of this warpgroup runs under them: in the SASS of the loop, MUFU after
-// WARPGROUP.DEPBAR.LE gsb0, 0x0. Sums are never negative, so the branch is never taken.
+// Tuning: without a branch on their sum, ptxas (13.0) moves the exponentials behind the next
+// product wait, where no product of this warpgroup runs under them: in the SASS of the loop, MUFU
+// after WARPGROUP.DEPBAR.LE gsb0, 0x0. Sums are never negative, so the branch is never taken.
 CUTE_DEVICE void finish_before_next_wait(OnlineSoftmax const& softmax) {
   if (softmax.row_sum[0] + softmax.row_sum[1] < 0.f) {
     __nanosleep(0);
