@@ -7,8 +7,9 @@ from torch import Tensor
 
 from .reference import Results
 
-# What float32 arithmetic leaves where a gradient is exactly zero (dP - dPsum cancels).
-_FLOAT32_FLOOR = 1e-5
+# What float32 arithmetic leaves behind: a little everywhere, and more than the 16-bit yardstick's
+# own error where a gradient is zero because dP - dPsum cancels.
+_FLOOR, _FLOOR_OF_ZERO = 1e-5, 5e-5
 _INTEGER = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -54,10 +55,12 @@ def assert_close_to_reference(got: Results, exact: Results, plain: Results, what
             continue
         assert torch.isfinite(value).all(), f"{what}: {name} is not finite"
         rounding = _errors(want.to(value.dtype), want)
+        is_zero = want.numel() == 0 or bool(want.abs().max() < 1e-6)
+        floor = _FLOOR_OF_ZERO if is_zero else _FLOOR
         for kind, error, plain_error, unavoidable in zip(
             ("largest", "rms"), _errors(value, want), _errors(other, want), rounding, strict=True
         ):
-            bound = 2.0 * plain_error + unavoidable + _FLOAT32_FLOOR
+            bound = 2.0 * plain_error + unavoidable + floor
             assert error <= bound, (
                 f"{what}: {name} has {kind} error {error:.3e}; plain PyTorch has "
                 f"{plain_error:.3e}, allowed {bound:.3e}"

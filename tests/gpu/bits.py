@@ -125,7 +125,7 @@ def flag_off_control() -> None:
 @registry.check("order/schedules-are-different-orders")
 def schedules_differ() -> None:
     """ascending and shortest_first add in opposite order: their dq cannot be the same bits."""
-    case = AttentionCase("orders", 1, 1024, 1024, 4, 4, 128, causal=True)
+    case = AttentionCase("orders", 1, 1024, 1024, 8, 8, 128, dtype="fp16", causal=True)
     inputs = case.make_inputs("cuda")
     ascending, shortest, band = (
         run(inputs, True, name) for name in ("ascending", "shortest_first", "band")

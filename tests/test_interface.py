@@ -1,0 +1,238 @@
+"""The public functions on the CPU path: results, errors, and what they say about themselves."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import dash
+
+from .case_checks import legal_schedules, run
+from .cases import AttentionCase
+from .compare import assert_bitwise_equal
+
+CASE = AttentionCase("interface", 2, 40, 50, 4, 2, 64)
+
+
+def qkv(case: AttentionCase = CASE) -> tuple[Tensor, Tensor, Tensor]:
+    return case.make_inputs("cpu")[:3]
+
+
+def test_returns_out_or_out_and_lse() -> None:
+    q, k, v = qkv()
+    out = dash.flash_attn_func(q, k, v)
+    assert isinstance(out, Tensor) and out.shape == q.shape and out.dtype == q.dtype
+    for keyword in ("return_lse", "return_attn_probs"):
+        again, lse = dash.flash_attn_func(q, k, v, **{keyword: True})
+        assert_bitwise_equal(again, out, "out")
+        assert lse.shape == (2, 4, 40) and lse.dtype == torch.float32
+
+
+def test_positional_arguments_are_those_of_flash_attention_3() -> None:
+    q, k, v = qkv()
+    out = dash.flash_attn_func(q, k, v, 0.25, True)
+    assert_bitwise_equal(out, dash.flash_attn_func(q, k, v, softmax_scale=0.25, causal=True), "out")
+    assert not torch.equal(out, dash.flash_attn_func(q, k, v, causal=True))
+    with pytest.raises(TypeError):
+        dash.flash_attn_func(q, k, v, 0.25, True, (-1, -1))
+
+
+def test_windows_that_are_no_window() -> None:
+    q, k, v = qkv()
+    full, causal = dash.flash_attn_func(q, k, v), dash.flash_attn_func(q, k, v, causal=True)
+    for window in [(-1, -1), (None, None), (50, 50), (49, 39), (-1, 1000)]:
+        out = dash.flash_attn_func(q, k, v, window_size=window)
+        assert_bitwise_equal(out, full, f"{window}")
+        out = dash.flash_attn_func(q, k, v, causal=True, window_size=window)
+        assert_bitwise_equal(out, causal, f"causal {window}")
+    for window in [(-1, 0), (None, 0), (49, 0)]:
+        assert_bitwise_equal(dash.flash_attn_func(q, k, v, window_size=window), causal, f"{window}")
+
+
+def test_qkvpacked() -> None:
+    case = AttentionCase("packed", 2, 40, 40, 4, 4, 64)
+    q, k, v = qkv(case)
+    want = dash.flash_attn_func(q, k, v, causal=True)
+    packed = torch.stack([q, k, v], dim=2)
+    assert_bitwise_equal(dash.flash_attn_qkvpacked_func(packed, causal=True), want, "5 dims")
+    flat = torch.cat([q, k, v], dim=2)
+    out = dash.flash_attn_qkvpacked_func(flat, causal=True, num_heads_q=4)
+    assert_bitwise_equal(out, want, "4 dims")
+    _, lse = dash.flash_attn_qkvpacked_func(packed, return_lse=True)
+    assert lse.shape == (2, 4, 40)
+    for bad in (packed[:, :, :2], flat, packed[0]):
+        with pytest.raises(ValueError, match=r"^qkv has shape"):
+            dash.flash_attn_qkvpacked_func(bad)
+    for num_heads_q in (0, 5, 12, 13):
+        with pytest.raises(ValueError, match=f"num_heads_q={num_heads_q}"):
+            dash.flash_attn_qkvpacked_func(flat, num_heads_q=num_heads_q)
+
+
+def test_varlen_says_that_it_is_not_there() -> None:
+    with pytest.raises(NotImplementedError, match="not yet supported; flash_attn_func takes"):
+        dash.flash_attn_varlen_func(None, None, None)
+
+
+def shaped(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
+    return torch.zeros(shape, dtype=dtype)
+
+
+GOOD = (2, 5, 4, 64)
+WRONG_TENSORS = [
+    ("rank", (shaped(5, 4, 64), shaped(*GOOD), shaped(*GOOD)), "^q has 3 dimensions"),
+    ("rank of k", (shaped(*GOOD), shaped(5, 4, 64), shaped(*GOOD)), "^k has 3 dimensions"),
+    ("batch", (shaped(*GOOD), shaped(3, 5, 4, 64), shaped(*GOOD)), "^k has batch 3"),
+    ("v rows", (shaped(*GOOD), shaped(*GOOD), shaped(2, 6, 4, 64)), r"^v has \(seqlen, heads\)"),
+    ("v heads", (shaped(*GOOD), shaped(*GOOD), shaped(2, 5, 2, 64)), r"^v has \(seqlen, heads\)"),
+    ("groups", (shaped(*GOOD), *2 * [shaped(2, 5, 3, 64)]), "^k has 3 heads, which do not divide"),
+    ("no heads", (shaped(*GOOD), *2 * [shaped(2, 5, 0, 64)]), "k has 0; at least 1"),
+    ("k dim", (shaped(*GOOD), *2 * [shaped(2, 5, 4, 128)]), "^k has head_dim 128"),
+    ("v dim", (*2 * [shaped(*GOOD)], shaped(2, 5, 4, 128)), "^v has head_dim 128"),
+    ("head dim 50", 3 * [shaped(2, 5, 4, 50)], r"^q has head_dim 50.*\(64, 128\).*maximum 128"),
+    ("head dim 512", 3 * [shaped(2, 5, 4, 512)], "^q has head_dim 512.*maximum 128"),
+    ("float32", 3 * [shaped(*GOOD, dtype=torch.float32)], r"^q has dtype torch\.float32"),
+    ("float64 v", (*2 * [shaped(*GOOD)], shaped(*GOOD).double()), r"^v has dtype torch\.float64"),
+    ("mixed", (shaped(*GOOD), shaped(*GOOD).half(), shaped(*GOOD)), r"^k has dtype torch\.float16"),
+    (
+        "devices",
+        (shaped(*GOOD), shaped(*GOOD).to("meta"), shaped(*GOOD)),
+        "^k is on meta, but q is",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    "tensors, message", [row[1:] for row in WRONG_TENSORS], ids=[row[0] for row in WRONG_TENSORS]
+)
+def test_a_wrong_tensor_is_named(tensors: tuple[Tensor, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        dash.flash_attn_func(*tensors)
+
+
+def test_a_non_tensor_is_named() -> None:
+    q, k, _ = qkv()
+    with pytest.raises(TypeError, match=r"^v must be a torch\.Tensor, not list"):
+        dash.flash_attn_func(q, k, [1.0])
+    with pytest.raises(TypeError, match=r"^qkv must be a torch\.Tensor"):
+        dash.flash_attn_qkvpacked_func(None)
+
+
+WRONG_OPTIONS = [
+    ({"window_size": (3, 3)}, r"^window_size=\(3, 3\) is not yet supported"),
+    ({"window_size": (3, 0), "causal": True}, r"^window_size=\(3, 0\) is not yet supported"),
+    ({"window_size": (-2, 0)}, "a bound is at least 0"),
+    ({"window_size": 5}, "^window_size=5 must be a pair"),
+    ({"softcap": 15.0}, "^softcap=15.0 is not yet supported"),
+    ({"schedule": "fastest"}, "^schedule='fastest' is not known; choose 'auto'"),
+    ({"schedule": "shortest_first"}, "^schedule='shortest_first' is not legal for a full mask"),
+    ({"schedule": "unordered"}, "^schedule='unordered' with deterministic=True"),
+    ({"schedule": "band", "deterministic": False}, "^schedule='band' with deterministic=False"),
+    ({"sm_margin": -1}, "^sm_margin=-1"),
+    ({"sm_margin": 1.5}, "^sm_margin=1.5"),
+    ({"qv": torch.zeros(1)}, "^qv=tensor is not supported.*flash-attn-3"),
+    ({"q_descale": 1.0}, "^q_descale=1.0"),
+    ({"k_descale": 1.0}, "^k_descale=1.0"),
+    ({"v_descale": 1.0}, "^v_descale=1.0"),
+    ({"attention_chunk": 8}, "^attention_chunk=8"),
+    ({"num_splits": 0}, "^num_splits=0"),
+    ({"pack_gqa": True}, "^pack_gqa=True"),
+]
+
+
+@pytest.mark.parametrize("options, message", WRONG_OPTIONS, ids=[str(o) for o, _ in WRONG_OPTIONS])
+def test_a_wrong_option_is_named(options: dict[str, object], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        dash.flash_attn_func(*qkv(), **options)
+
+
+def test_other_arguments_of_flash_attention_3_at_their_defaults() -> None:
+    q, k, v = qkv()
+    out = dash.flash_attn_func(
+        *(q, k, v),
+        **dict.fromkeys(("qv", "q_descale", "k_descale", "v_descale", "pack_gqa")),
+        attention_chunk=0,
+        num_splits=1,
+    )
+    assert_bitwise_equal(out, dash.flash_attn_func(q, k, v), "out")
+
+
+def test_sm_margin_changes_no_bit() -> None:
+    q, k, v = qkv()
+    out = dash.flash_attn_func(q, k, v, sm_margin=8)
+    assert_bitwise_equal(out, dash.flash_attn_func(q, k, v), "out")
+
+
+def test_operators_refuse_what_the_functions_refuse() -> None:
+    q, k, v = qkv()
+    options = (0.125, -1, -1, 0.0, "auto", 0)
+    fwd = torch.ops.dash_attn.fwd
+    for tensors in [(q.float(), k, v), (q, k, v[:, :3]), (q[:, :, :3], k, v), (q[0], k, v)]:
+        with pytest.raises(ValueError, match="dash: "):
+            fwd(*tensors, *options)
+    for window, softcap in [((3, 3), 0.0), ((-1, -1), 5.0)]:
+        with pytest.raises(ValueError, match="not yet supported"):
+            fwd(q, k, v, 0.125, *window, softcap, "auto", 0)
+
+
+def test_resolve_schedule() -> None:
+    for causal in (False, True):
+        info = dash.resolve_schedule(GOOD, GOOD, causal)
+        assert info.name in legal_schedules(causal)
+        assert info.repeatable and info.batch_invariant and info.device_invariant and info.reason
+        for name in legal_schedules(causal):
+            assert dash.resolve_schedule(GOOD, GOOD, causal, schedule=name).name == name
+    info = dash.resolve_schedule(GOOD, GOOD, deterministic=False)
+    assert info.name == "unordered"
+    assert not (info.repeatable or info.batch_invariant or info.device_invariant)
+    with pytest.raises(ValueError, match="shortest_first"):
+        dash.resolve_schedule(GOOD, GOOD, schedule="shortest_first")
+
+
+def test_auto_is_the_schedule_that_resolve_schedule_names() -> None:
+    case = AttentionCase("auto", 1, 512, 512, 4, 4, 64, dtype="fp16", causal=True)
+    inputs = case.make_inputs("cpu")
+    name = dash.resolve_schedule(inputs[0].shape, inputs[1].shape, True).name
+    auto, named = run(inputs, True, "auto"), run(inputs, True, name)
+    other = run(inputs, True, "shortest_first")
+    assert_bitwise_equal(auto.dq, named.dq, "dq")
+    assert not torch.equal(auto.dq, other.dq)
+
+
+def test_is_supported() -> None:
+    assert dash.is_supported(GOOD, GOOD) == (True, "")
+    assert dash.is_supported(GOOD, (2, 9, 2, 64), dtype=torch.float16, causal=True) == (True, "")
+    for options, word in [
+        ({"q_shape": (2, 5, 4, 96), "k_shape": (2, 5, 4, 96)}, "96"),
+        ({"dtype": torch.float32}, "float32"),
+        ({"window_size": (3, 0)}, "window_size"),
+        ({"softcap": 1.0}, "softcap"),
+        ({"v_shape": (2, 5, 4, 32)}, "32"),
+        ({"schedule": "nothing"}, "nothing"),
+        ({"device": "xpu"}, "Hopper"),
+    ]:
+        ok, reason = dash.is_supported(**{"q_shape": GOOD, "k_shape": GOOD, **options})
+        assert not ok and word in reason, options
+
+
+def test_no_kernel_for_a_gpu_that_is_not_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA A100")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    ok, reason = dash.is_supported(GOOD, GOOD, device="cuda")
+    assert not ok and "NVIDIA A100" in reason and "8.0" in reason and "9.0" in reason
+
+
+def test_no_kernels_were_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    from dash import _ops
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(_ops, "cuda_library_error", "this was built without CUDA kernels")
+    ok, reason = dash.is_supported(GOOD, GOOD, device="cuda")
+    assert not ok and "built without CUDA kernels" in reason and "nvcc" in reason
+
+
+def test_schedules_and_head_dims() -> None:
+    assert dash.schedules() == ["ascending", "shortest_first", "band", "unordered"]
+    assert dash.supported_head_dims() == [64, 128]

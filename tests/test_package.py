@@ -1,0 +1,103 @@
+"""Import, command line, self-test, and the GPU report's fingerprint."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+import dash
+from bench.source_hash import source_hash
+from dash import selftest
+from dash.__main__ import main
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+def python(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *arguments], capture_output=True, text=True, cwd=ROOT, timeout=120
+    )
+
+
+def test_import_prints_nothing_and_leaves_cuda_alone() -> None:
+    done = python("-c", "import dash, torch; assert not torch.cuda.is_initialized()")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "" and done.stderr == ""
+
+
+def test_python_m_dash_prints_the_build_and_the_device() -> None:
+    done = python("-m", "dash")
+    assert done.returncode == 0, done.stderr
+    for word in (dash.__version__, "schedules", "head_dims", "device:"):
+        assert word in done.stdout
+
+
+def test_build_info_is_json() -> None:
+    info = json.loads(json.dumps(dash.build_info()))
+    assert info["version"] == dash.__version__
+    assert info["kernels"] == dash.compiled_kernels()
+    assert (info["cuda"] is None) == (info["kernels"] == [])
+
+
+def test_the_self_test_passes(capsys: pytest.CaptureFixture[str]) -> None:
+    lines: list[str] = []
+    assert selftest.run(2, lines.append)
+    results = [line for line in lines if "repeats" in line]
+    assert len(results) >= 5 and all(line.endswith(": equal") for line in results)
+
+
+def test_the_self_test_finds_other_bits(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one_pass, calls = selftest._one_pass, []
+
+    def flaky(*arguments: object) -> list[object]:
+        results = one_pass(*arguments)
+        calls.append(None)
+        if len(calls) == 2:
+            results[2][0, 0, 0, 0] += 1.0
+        return results
+
+    monkeypatch.setattr(selftest, "_one_pass", flaky)
+    assert main(["selftest", "--repeats", "2"]) == 1
+    printed = capsys.readouterr().out
+    assert printed.count("NOT EQUAL: dq") == 1
+
+
+def test_command_line_errors(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["selftest", "--repeats", "1"]) == 2
+    assert main(["schedule", "--name", "shortest_first"]) == 2
+    assert "shortest_first" in capsys.readouterr().err
+    assert main(["schedule", "--causal", "--head-dim", "64"]) == 0
+    assert "n_block" in capsys.readouterr().out
+
+
+def test_plotly_dash_gets_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    import importlib.metadata
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        dash._warn_of_plotly_dash()
+    monkeypatch.setattr(importlib.metadata, "distribution", lambda name: object())
+    with pytest.warns(UserWarning, match=r"Plotly.*DASH_IMPORT_NAME"):
+        dash._warn_of_plotly_dash()
+
+
+def test_the_gpu_report_is_about_these_sources() -> None:
+    """Warns if not: only a machine with a Hopper GPU can write it anew."""
+    path = ROOT / "reports" / "gpu.json"
+    if not path.exists():
+        pytest.skip("reports/gpu.json has not been written")
+    report = json.loads(path.read_text())
+    recorded = report.get("source_hash") or report.get("source_sha256")
+    assert recorded, "reports/gpu.json names no source hash"
+    if recorded != source_hash(ROOT):
+        warnings.warn(
+            "reports/gpu.json is about other sources: run `make gpu-report` on a Hopper GPU",
+            stacklevel=1,
+        )
