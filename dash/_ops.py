@@ -66,13 +66,20 @@ def manifest() -> dict[str, Any]:
 
 
 def kernel_attributes(name: str) -> list[dict[str, Any]]:
-    """Registers, shared and local bytes of each stage of a compiled kernel. Needs a GPU."""
+    """Registers, shared and local bytes of each stage of a compiled kernel. Needs a GPU.
+
+    Raises:
+        RuntimeError: there is no such kernel, or no GPU to ask.
+    """
     if _cuda_library is None:
         raise RuntimeError(f"kernel_attributes({name!r}): {cuda_library_error}")
     function = _cuda_library.dash_kernel_attributes
     function.restype = ctypes.c_char_p
     function.argtypes = [ctypes.c_char_p]
-    return json.loads(function(name.encode()).decode())
+    answer = json.loads(function(name.encode()).decode())
+    if isinstance(answer, dict):
+        raise RuntimeError(f"kernel_attributes({name!r}): {answer['error']}")
+    return answer
 
 
 def _refuse_cuda(*_args: Any) -> Any:

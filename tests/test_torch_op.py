@@ -95,6 +95,18 @@ class Layer(torch.nn.Module):
         return dash.flash_attn_func(q, k, v, causal=True, schedule="ascending")
 
 
+def test_the_schedule_reaches_the_backward() -> None:
+    """fp16 and enough rows for the schedules to differ in bits."""
+    case = AttentionCase("schedule", 1, 512, 512, 4, 4, 64, dtype="fp16", causal=True)
+    inputs = case.make_inputs("cpu")
+    results = {}
+    for name in ("ascending", "shortest_first", "band"):
+        results[name] = run_autograd(inputs, True, schedule=name)
+        assert_results_equal(results[name], run(inputs, True, name), name)
+    assert not torch.equal(results["ascending"].dq, results["shortest_first"].dq)
+    assert not torch.equal(results["ascending"].dk, results["band"].dk)
+
+
 def test_export() -> None:
     q, k, v = operands(requires_grad=False)
     program = torch.export.export(Layer(), (q, k, v))

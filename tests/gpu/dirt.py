@@ -17,6 +17,7 @@ def poison_freed_memory(byte: int, large_bytes: int = 1 << 30) -> None:
 
     Gradients, workspaces and counters that a later call allocates then start as garbage.
     """
+    torch.cuda.empty_cache()  # no clean block may be left to hand out
     blocks = [
         torch.full((large_bytes,), byte, dtype=torch.uint8, device="cuda"),
         *(torch.full((_SMALL,), byte, dtype=torch.uint8, device="cuda") for _ in range(_NUM_SMALL)),

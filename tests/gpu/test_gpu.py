@@ -17,7 +17,8 @@ from typing import IO
 
 import pytest
 
-from . import accuracy, bits, device, library, registry, semaphore  # noqa: F401
+from . import accuracy, bits, device, library, package, registry, semaphore  # noqa: F401
+from .pretend import PRETEND
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 90.0  # import of torch, CUDA context, first kernel
@@ -90,6 +91,24 @@ def child(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Child]:
         running = Child(stderr)
         yield running
         running.stop()
+
+
+def test_hangs_and_crashes_are_found_and_the_next_check_runs(child: Child) -> None:
+    """The child itself, without a GPU."""
+
+    def outcome(name: str) -> str:
+        try:
+            child.run(name, PRETEND[name].limit_s)
+        except pytest.fail.Exception as failure:
+            return str(failure)
+        return "passed"
+
+    assert outcome("pretend/passes") == "passed"
+    assert "this check fails" in outcome("pretend/fails")
+    assert "did not end within 2 s: a hang" in outcome("pretend/hangs")
+    assert outcome("pretend/passes") == "passed"
+    assert "ended the child, status -6" in outcome("pretend/crashes")
+    assert outcome("pretend/passes") == "passed"
 
 
 @pytest.mark.gpu
