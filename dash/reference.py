@@ -183,12 +183,11 @@ def backward(
             for bidh in range(bidh_kv * group, (bidh_kv + 1) * group):
                 q_tile, do_tile = (_float(x[bidb, rows, bidh]) for x in (q, dout))
                 lse_rows = lse[bidb, bidh, rows].unsqueeze(1)
-                # Exactly 0 where masked and in rows that see no key, whose lse is -inf.
-                seen = visible & (lse_rows != -math.inf)
                 p = torch.exp(q_tile @ k_tile.T * softmax_scale - lse_rows)
-                p = torch.where(seen, p, 0.0)
+                # Exactly 0 where masked: a row that sees no key has lse -inf, and p would be inf.
+                p = torch.where(visible, p, 0.0)
                 dp = do_tile @ v_tile.T
-                ds = torch.where(seen, p * (dp - dpsum[bidb, bidh, rows].unsqueeze(1)), 0.0)
+                ds = torch.where(visible, p * (dp - dpsum[bidb, bidh, rows].unsqueeze(1)), 0.0)
                 p, ds = (x.to(q.dtype).float() for x in (p, ds))
                 dv_tile += p.T @ do_tile
                 dk_tile += ds.T @ q_tile

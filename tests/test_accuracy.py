@@ -65,26 +65,33 @@ def test_schedules_round_differently_and_band_as_ascending() -> None:
     assert not torch.equal(results["band"].dk, results["ascending"].dk)
 
 
-def test_dq_is_added_in_turn_order() -> None:
-    """dq of one Q tile, added by hand in float32 in the order of the turns."""
-    case = AttentionCase("turns", 1, 128, 512, 1, 1, 64)
+@pytest.mark.parametrize("name", legal_schedules(True))
+def test_dq_is_added_in_turn_order(name: str) -> None:
+    """dq of the last Q tile, added by hand in float32 in the order of the turns; and the opposite
+    order would show (fp16: bf16 rounds most of the float32 differences away)."""
+    case = AttentionCase("turns", 1, 128, 512, 8, 8, 64, dtype="fp16", causal=True)
     q, k, v, dout = case.make_inputs("cpu")
-    got = run((q, k, v, dout), False, "band")
-    grid = _schedule.make_grid("bf16", 64, False, 1, 128, 512, 1, 1, "band")
+    got = run((q, k, v, dout), True, name)
+    grid = _schedule.make_grid("fp16", 64, True, 1, 128, 512, 8, 8, name)
     assert grid.num_m_blocks() == 1 and grid.num_n_blocks() == 4
-    qf, kf, vf, dof, of = (x[0, :, 0].float() for x in (q, k, v, dout, got.out))
-    lse, dpsum = got.lse[0, 0].unsqueeze(1), (dof * of).sum(-1, keepdim=True)
-    parts = []
-    for n in range(4):
-        keys = slice(n * 128, (n + 1) * 128)
-        p = torch.exp(qf @ kf[keys].T * 0.125 - lse)
-        ds = (p * (dof @ vf[keys].T - dpsum)).bfloat16().float()
-        parts.append(ds @ kf[keys])
-    turns = [_schedule.turn(grid, n, 0) for n in range(4)]
-    total = torch.zeros_like(parts[0])
-    for n in sorted(range(4), key=turns.__getitem__):
-        total = total + parts[n]
-    assert_bitwise_equal(got.dq[0, :, 0], (total * 0.125).bfloat16(), "dq")
+    by_turn = sorted(range(4), key=lambda n: _schedule.turn(grid, n, 0))
+    visible = reference.visible_keys(128, 512, True, q.device)
+    right, wrong = [], []
+    for head in range(8):
+        qf, kf, vf, dof, of = (x[0, :, head].float() for x in (q, k, v, dout, got.out))
+        lse, dpsum = got.lse[0, head].unsqueeze(1), (dof * of).sum(-1, keepdim=True)
+        parts = []
+        for keys in (slice(n * 128, (n + 1) * 128) for n in range(4)):
+            p = torch.exp(qf @ kf[keys].T * 0.125 - lse) * visible[:, keys]
+            ds = (p * (dof @ vf[keys].T - dpsum)).half().float()
+            parts.append(ds @ kf[keys])
+        for order, sums in ((by_turn, right), (by_turn[::-1], wrong)):
+            total = parts[order[0]]
+            for n in order[1:]:
+                total = total + parts[n]
+            sums.append((total * 0.125).half())
+    assert_bitwise_equal(got.dq[0], torch.stack(right, dim=1), "dq")
+    assert not torch.equal(got.dq[0], torch.stack(wrong, dim=1))
 
 
 def test_a_batch_entry_has_the_bits_that_it_has_alone() -> None:
