@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(Traits::kNumThreads, 1)
   WarpRole const role = warp_role(warp);
   if (role == WarpRole::kMma) {
     cutlass::arch::warpgroup_reg_alloc<Traits::kConfig.mma_registers>();
-    mma_work_loop<Traits>(arguments.params, smem);
+    mma_work_loop<Traits>(arguments, smem);
   } else {
     cutlass::arch::warpgroup_reg_dealloc<Traits::kConfig.load_registers>();
     bool const is_first_lane = threadIdx.x % 32 == 0;

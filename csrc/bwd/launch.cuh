@@ -13,6 +13,8 @@
 
 namespace dash::bwd {
 
+inline constexpr float kLog2e = 1.4426950408889634f;
+
 template <class Traits>
 auto make_gmem_tensor(void const* pointer, Strides const& strides, int seqlen, int num_heads,
                       int batch) {
@@ -35,7 +37,8 @@ typename Traits::MainArguments make_main_arguments(BwdParams const& params) {
   return {tma(tile_m, params.q, params.q_strides, grid.seqlen_q, params.num_heads),
           tma(tile_m, params.dout, params.do_strides, grid.seqlen_q, params.num_heads),
           tma(tile_n, params.k, params.k_strides, grid.seqlen_k, grid.num_heads),
-          tma(tile_n, params.v, params.v_strides, grid.seqlen_k, grid.num_heads), params};
+          tma(tile_n, params.v, params.v_strides, grid.seqlen_k, grid.num_heads),
+          params.softmax_scale * kLog2e, params};
 }
 
 template <BwdConfig kConfig, class Policy>

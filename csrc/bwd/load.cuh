@@ -10,6 +10,19 @@
 
 namespace dash::bwd {
 
+// How many Q tiles and work tiles came before, each modulo 2^16: all that ring positions need.
+// Tuning: two counters, or the states of five rings, spill in 24 registers.
+struct PackedCounts {
+  uint32_t packed;
+
+  CUTE_DEVICE int q_tiles() const { return packed & 0xffffu; }
+  CUTE_DEVICE int work_tiles() const { return packed >> 16; }
+  CUTE_DEVICE void next_q_tile() {
+    packed = (packed & 0xffff0000u) | ((packed + 1) & 0xffffu);
+  }
+  CUTE_DEVICE void next_work_tile() { packed += 0x10000u; }
+};
+
 template <class Traits>
 struct Load {
   using SharedStorage = typename Traits::SharedStorage;
@@ -17,26 +30,20 @@ struct Load {
 
   Arguments const& arguments;
   SharedStorage& smem;
-  RingState<1> state_kv = {};
-  RingState<Traits::kStagesQ> state_q = {};
-  RingState<Traits::kStagesDo> state_do = {};
+  PackedCounts counts = {};
 
   CUTE_DEVICE void run() {
-    BwdParams const& params = arguments.params;
-    RingState<Traits::kStagesWork> state_work;
-    while (true) {
-      int const ticket = atomicAdd(params.ticket, 1);
-      bool const is_last = ticket >= params.grid.num_work_tiles();
-      schedule::WorkTile const tile = is_last ? schedule::WorkTile{.n_block = -1}
-                                              : Traits::Policy::work(params.grid, ticket);
+    for (;; counts.next_work_tile()) {
+      int const ticket = atomicAdd(arguments.params.ticket, 1);
+      schedule::WorkTile const tile = work_of(ticket);
       // Arrives: each MMA warp (8) and dQ writer (2). Waits: this lane, for the work tile before
       // last to have been read.
+      auto const state_work = RingState<Traits::kStagesWork>::at(counts.work_tiles());
       producer_acquire(smem.ring_work, state_work);
       smem.work[state_work.stage] = tile;
       // Arrives: this lane (1). Waits: MMA warps and dQ writers. The arrive releases the store.
       cutlass::arch::ClusterBarrier::arrive(&smem.ring_work.full[state_work.stage]);
-      state_work.advance();
-      if (is_last) {
+      if (tile.n_block < 0) {
         break;
       }
       load_work_tile(tile);
@@ -44,48 +51,62 @@ struct Load {
   }
 
  private:
+  CUTE_DEVICE schedule::WorkTile work_of(int ticket) {
+    schedule::TileGrid grid = Traits::grid(arguments.params);
+    // Tuning: hidden from the optimiser, or it prepares the policy's divisions before the loop and
+    // keeps them in registers that this warp does not have.
+    asm volatile("" : "+r"(grid.section), "+r"(grid.num_heads), "+r"(grid.seqlen_k));
+    if (ticket >= grid.num_work_tiles()) {
+      return {.n_block = -1, .bidh = 0, .bidb = 0};
+    }
+    return Traits::Policy::work(grid, ticket);
+  }
+
   CUTE_DEVICE void load_work_tile(schedule::WorkTile const& tile) {
-    bool is_first = true;
-    for_each_q_tile<typename Traits::Policy>(arguments.params, tile, [&](QTile q_tile) {
+    for_each_q_tile<Traits>(arguments.params, tile, [&](QTile q_tile) {
       load_q(tile, q_tile);
       load_do(tile, q_tile);
-      if (is_first) {
+      if (q_tile.is_first) {
         // Tuning: after the first q and dout, whose stages are free while the previous work tile's
         // last products still hold k and v.
-        load_kv(tile);
-        is_first = false;
+        load_kv();
       }
+      counts.next_q_tile();
     });
   }
 
   CUTE_DEVICE void load_q(schedule::WorkTile const& tile, QTile q_tile) {
     BwdParams const& params = arguments.params;
+    auto const state_q = RingState<Traits::kStagesQ>::at(counts.q_tiles());
     producer_acquire(smem.ring_q, state_q);
     producer_expect(smem.ring_q, state_q, Traits::kBytesM + Traits::kBytesRow);
     uint64_t* const full = &smem.ring_q.full[state_q.stage];
     Tensor sQ = make_tensor(make_smem_ptr(smem.q), typename Traits::SmemLayoutQ{});
     copy_tile<Traits::kBlockM>(arguments.tma_q, full, sQ(_, _, state_q.stage), q_tile.m_block,
                                params.grid.seqlen_q, q_tile.bidh, params.num_heads, tile.bidb);
-    bulk::load(params.lse_log2 + q_tile_index(params, tile, q_tile) * Traits::kBlockM, full,
+    bulk::load(params.lse_log2 + int64_t{q_tile_index<Traits>(params, tile, q_tile)} * Traits::kBlockM, full,
                smem.lse_log2[state_q.stage], Traits::kBytesRow);
-    state_q.advance();
   }
 
   CUTE_DEVICE void load_do(schedule::WorkTile const& tile, QTile q_tile) {
     BwdParams const& params = arguments.params;
+    auto const state_do = RingState<Traits::kStagesDo>::at(counts.q_tiles());
     producer_acquire(smem.ring_do, state_do);
     producer_expect(smem.ring_do, state_do, Traits::kBytesM + Traits::kBytesRow);
     uint64_t* const full = &smem.ring_do.full[state_do.stage];
     Tensor sdO = make_tensor(make_smem_ptr(smem.dout), typename Traits::SmemLayoutDo{});
     copy_tile<Traits::kBlockM>(arguments.tma_do, full, sdO(_, _, state_do.stage), q_tile.m_block,
                                params.grid.seqlen_q, q_tile.bidh, params.num_heads, tile.bidb);
-    bulk::load(params.dpsum + q_tile_index(params, tile, q_tile) * Traits::kBlockM, full,
+    bulk::load(params.dpsum + int64_t{q_tile_index<Traits>(params, tile, q_tile)} * Traits::kBlockM, full,
                smem.dpsum[state_do.stage], Traits::kBytesRow);
-    state_do.advance();
   }
 
-  CUTE_DEVICE void load_kv(schedule::WorkTile const& tile) {
+  CUTE_DEVICE void load_kv() {
     schedule::TileGrid const& grid = arguments.params.grid;
+    auto const state_kv = RingState<1>::at(counts.work_tiles());
+    // Tuning: read back, because 24 registers don't hold n_block across the loop.
+    schedule::WorkTile const tile =
+        smem.work[RingState<Traits::kStagesWork>::at(counts.work_tiles()).stage];
     // Waits: for the MMA warps (8) to have finished the previous work tile's products.
     producer_acquire(smem.ring_k, state_kv);
     producer_expect(smem.ring_k, state_kv, Traits::kBytesN);
@@ -97,7 +118,6 @@ struct Load {
     Tensor sV = make_tensor(make_smem_ptr(smem.v), typename Traits::SmemLayoutKv{});
     copy_tile<Traits::kBlockN>(arguments.tma_v, &smem.ring_v.full[0], sV, tile.n_block,
                                grid.seqlen_k, tile.bidh, grid.num_heads, tile.bidb);
-    state_kv.advance();
   }
 
   // Rows block * kRows onwards of one (batch, head), all columns. Rows past seqlen arrive as 0.

@@ -21,7 +21,6 @@ CUTE_DEVICE auto make_step_operands(typename Traits::SharedStorage& smem, int th
   Tensor sdO = make_tensor(make_smem_ptr(smem.dout), typename Traits::SmemLayoutDo{});
   Tensor sdOt = make_tensor(make_smem_ptr(smem.dout), typename Traits::SmemLayoutDot{});
   Tensor sdS = make_tensor(make_smem_ptr(smem.ds), typename Traits::SmemLayoutDs{});
-  Tensor sdSt = make_tensor(make_smem_ptr(smem.ds), typename Traits::SmemLayoutDst{});
 
   // Operands in shared memory are descriptors, the same for all threads of a warpgroup. The index
   // is made warp-uniform so that they live in uniform registers.
@@ -29,10 +28,6 @@ CUTE_DEVICE auto make_step_operands(typename Traits::SharedStorage& smem, int th
   auto const sdp = typename Traits::MmaSdp{}.get_slice(warpgroup * 128);
   auto const dkv = typename Traits::MmaDkv{}.get_slice(warpgroup * 128);
   auto const dq = typename Traits::MmaDq{}.get_slice(warpgroup * 128);
-  auto const copy_ds =
-      make_tiled_copy_C(Copy_Atom<SM90_U16x8_STSM_T, typename Traits::Element>{},
-                        typename Traits::MmaSdp{})
-          .get_thread_slice(thread);
   auto const dq_operands = [&] {
     if constexpr (Traits::kDqIsTransposed) {
       return cute::make_tuple(dq.partition_fragment_B(sdS), dq.partition_fragment_A(sKt));
@@ -47,17 +42,15 @@ CUTE_DEVICE auto make_step_operands(typename Traits::SharedStorage& smem, int th
                       dkv.partition_fragment_B(sdOt),
                       dkv.partition_fragment_B(sQt),
                       get<0>(dq_operands),
-                      get<1>(dq_operands),
-                      copy_ds.partition_D(as_position_independent_swizzle_tensor(sdSt))};
+                      get<1>(dq_operands)};
 }
 
 template <class Traits>
-CUTE_DEVICE void mma_work_loop(BwdParams const& params, typename Traits::SharedStorage& smem) {
-  using Policy = typename Traits::Policy;
-  constexpr float kLog2e = 1.4426950408889634f;
+CUTE_DEVICE void mma_work_loop(typename Traits::MainArguments const& arguments,
+                               typename Traits::SharedStorage& smem) {
+  BwdParams const& params = arguments.params;
   int const thread = threadIdx.x - kFirstMmaWarp * 32;
   auto const operands = make_step_operands<Traits>(smem, thread);
-  float const scale_log2 = params.softmax_scale * kLog2e;
 
   int tile_count = 0;
   for (int work_count = 0;; ++work_count) {
@@ -65,8 +58,9 @@ CUTE_DEVICE void mma_work_loop(BwdParams const& params, typename Traits::SharedS
     auto const state_kv = RingState<1>::at(work_count);
     // Arrives: the load lane (1). Waits: every MMA thread. Protects: smem.work of this stage.
     consumer_wait(smem.ring_work, state_work);
-    schedule::WorkTile const tile = smem.work[state_work.stage];
-    consumer_release(smem.ring_work, state_work);
+    schedule::WorkTile tile = smem.work[state_work.stage];
+    // Tuning: the same for all lanes; said so, it moves to a uniform register.
+    tile.n_block = __shfl_sync(0xffffffffu, tile.n_block, 0);
     if (tile.n_block < 0) {
       break;
     }
@@ -79,15 +73,18 @@ CUTE_DEVICE void mma_work_loop(BwdParams const& params, typename Traits::SharedS
     // Arrives: TMA's bytes. Waits: every MMA thread. Protects: k and v of this work tile.
     consumer_wait(smem.ring_k, state_kv);
     consumer_wait(smem.ring_v, state_kv);
-    for_each_q_tile<Policy>(params, tile, [&](QTile q_tile) {
-      TileMask const mask = tile_mask<Traits>(params.grid, q_tile.m_block, tile.n_block);
-      mma_step<Traits>(operands, smem, {mask, scale_log2, tile_count}, tdKrdK, tdVrdV);
+    for_each_q_tile<Traits>(params, tile, [&](QTile q_tile) {
+      TileMask const mask = tile_mask<Traits>(Traits::grid(params), q_tile.m_block, tile.n_block);
+      mma_step<Traits>(operands, smem, {mask, arguments.scale_log2, tile_count}, tdKrdK, tdVrdV);
       ++tile_count;
     });
     // Arrives: each MMA warp (8), all its products done. Waits: the load warp.
     consumer_release(smem.ring_k, state_kv);
     consumer_release(smem.ring_v, state_kv);
-    store_dkv<Traits>(params, tile, tdKrdK, tdVrdV);
+    // Tuning: read again rather than kept in registers across the loop, where they are scarce.
+    store_dkv<Traits>(params, smem.work[state_work.stage], tdKrdK, tdVrdV);
+    // Arrives: each MMA warp (8). Waits: the load lane, before it publishes the next but one.
+    consumer_release(smem.ring_work, state_work);
   }
 }
 

@@ -13,8 +13,7 @@
 namespace dash::bwd {
 
 // Operands of the five products as one warpgroup sees them, made once per CTA.
-template <class K, class V, class Q, class Do, class Dot, class Qt, class Ds, class Kt,
-          class DsTarget>
+template <class K, class V, class Q, class Do, class Dot, class Qt, class Ds, class Kt>
 struct StepOperands {
   K tSrK;              // A of S^T
   V tdPrV;             // A of dP^T
@@ -24,7 +23,6 @@ struct StepOperands {
   Qt tdKrQ;            // B of dK                           (..., PIPE)
   Ds tdQrdS;           // A of dQ, or B of dQ^T             (..., PIPE)
   Kt tdQrK;            // B of dQ, or A of dQ^T
-  DsTarget tdSsdS;     // this thread's part of dS^T in shared memory (..., PIPE)
 };
 
 template <class... Operands>
@@ -65,19 +63,31 @@ CUTE_DEVICE void compute_p(Acc& tSrS, float const* lse_log2, float scale_log2, i
   }
 }
 
-// Correctness: a masked probability is set to 0 after the exponential, because a zero-filled tail
-// row scores 0, and exp2(0 - lse_log2) overflows for a very negative lse.
-template <class Traits, class Acc>
-CUTE_DEVICE void apply_mask(Acc& tSrP, TileMask mask, int thread) {
+// Causal mask: P of a key and a query that don't see each other is 0.
+// Correctness: set after the exponential, because a zero-filled tail row scores 0, and
+// exp2(0 - lse_log2) overflows for a very negative lse.
+template <class Acc>
+CUTE_DEVICE void mask_p(Acc& tSrP, TileMask mask, int thread) {
   int const warpgroup_row = (thread / 128) * 64;
   CUTE_UNROLL
   for (int i = 0; i < size(tSrP); ++i) {
     int const row = warpgroup_row + accumulator_row(thread % 128, i);
-    int limit = mask.num_keys;
-    if constexpr (Traits::kIsCausal) {
-      limit = min(limit, accumulator_column(thread, i) + mask.diagonal);
-    }
+    int const limit = min(mask.num_keys, accumulator_column(thread, i) + mask.diagonal);
     tSrP(i) = row < limit ? tSrP(i) : 0.f;
+  }
+}
+
+// Full mask: dS of keys past seqlen_k is 0. Their P may be anything, it reaches only rows of dV that
+// are not stored. Tuning: packed pairs, after P and dP are rounded, because masking P spills in the
+// 80-row tile.
+template <class RegisterDs>
+CUTE_DEVICE void mask_tail_ds(RegisterDs& rdS, int num_keys, int thread) {
+  Tensor pairs = recast<uint32_t>(rdS);
+  int const warpgroup_row = (thread / 128) * 64;
+  CUTE_UNROLL
+  for (int i = 0; i < size(pairs); ++i) {
+    int const row = warpgroup_row + accumulator_row(thread % 128, 2 * i);
+    pairs(i) = row < num_keys ? pairs(i) : 0u;
   }
 }
 
@@ -96,13 +106,15 @@ CUTE_DEVICE void compute_ds(Acc& tdPrdP, Acc const& tSrP, float const* dpsum, in
 }
 
 // dS^T registers -> dS in shared memory, transposed on the way.
-template <class Traits, class Operands, class RegisterDs>
-CUTE_DEVICE void publish_ds(Operands const& operands, RegisterDs const& rdS, int stage,
+template <class Traits, class RegisterDs>
+CUTE_DEVICE void publish_ds(typename Traits::SharedStorage& smem, RegisterDs const& rdS, int stage,
                             int thread) {
+  Tensor sdSt = as_position_independent_swizzle_tensor(
+      make_tensor(make_smem_ptr(smem.ds), typename Traits::SmemLayoutDst{}));
   auto const copy_ds = make_tiled_copy_C(
       Copy_Atom<SM90_U16x8_STSM_T, typename Traits::Element>{}, typename Traits::MmaSdp{});
   auto const slice = copy_ds.get_thread_slice(thread);
-  copy(copy_ds, slice.retile_S(rdS), operands.tdSsdS(_, _, _, stage));
+  copy(copy_ds, slice.retile_S(rdS), slice.partition_D(sdSt)(_, _, _, stage));
   // Arrives and waits: all MMA threads (256), each after its own generic -> async proxy fence, so
   // that the product dQ reads the whole dS. With two dS stages the same barrier also protects the
   // tile before last: a thread comes here only after its product dQ of the previous tile is done.
@@ -164,7 +176,10 @@ CUTE_DEVICE void mma_step(Operands const& operands, typename Traits::SharedStora
   auto const state_q = RingState<Traits::kStagesQ>::at(input.tile_count);
   auto const state_do = RingState<Traits::kStagesDo>::at(input.tile_count);
   int const stage_ds = input.tile_count % Traits::kStagesDs;
-  int const thread = threadIdx.x - kFirstMmaWarp * 32;
+  // Tuning: hidden from the optimiser, so that addresses derived from it are recomputed here in a
+  // few instructions instead of being kept, and spilled, across the loop.
+  int thread = threadIdx.x - kFirstMmaWarp * 32;
+  asm volatile("" : "+r"(thread));
   typename Traits::MmaSdp mma_sdp;
   typename Traits::MmaDkv mma_dkv;
   using TileSdp = Shape<Int<Traits::kBlockN>, Int<Traits::kBlockM>>;
@@ -181,18 +196,23 @@ CUTE_DEVICE void mma_step(Operands const& operands, typename Traits::SharedStora
       rematerialize(operands.tdPrdO)(_, _, _, state_do.stage), tdPrdP);
   gemm_wait<1>(tSrS);
   compute_p(tSrS, smem.lse_log2[state_q.stage], input.scale_log2, thread);
-  if (input.mask.is_needed) {
-    apply_mask<Traits>(tSrS, input.mask, thread);
+  if (Traits::kIsCausal && input.mask.is_needed) {
+    mask_p(tSrS, input.mask, thread);
   }
-  Tensor rP = convert_to<Element>(tSrS);
   gemm_wait<0>(tdPrdP);
   compute_ds(tdPrdP, tSrS, smem.dpsum[state_do.stage], thread);
+  // Tuning: P is rounded here, not before the wait: two copies of it would not fit the registers of
+  // the 80-row tile.
+  Tensor rP = convert_to<Element>(tSrS);
   Tensor rdS = convert_to<Element>(tdPrdP);
+  if (!Traits::kIsCausal && input.mask.is_needed) {
+    mask_tail_ds(rdS, input.mask.num_keys, thread);
+  }
 
   Tensor tdVrP = make_tensor(rP.data(), accumulator_as_a_operand(rP.layout()));
   gemm_issue<Accumulate::kAdd>(
       mma_dkv, tdVrP, rematerialize(operands.tdVrdO)(_, _, _, state_do.stage), tdVrdV);
-  publish_ds<Traits>(operands, rdS, stage_ds, thread);
+  publish_ds<Traits>(smem, rdS, stage_ds, thread);
 
   Tensor tdQrdQ = partition_fragment_C(typename Traits::MmaDq{}, typename Traits::TileShapeDq{});
   issue_dq<Traits>(operands, tdQrdQ, stage_ds);

@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(Traits::kNumMmaThreads)
   constexpr int kRowPitch = Traits::kHeadDim + 8;
   __shared__ alignas(16) Element staged[Traits::kBlockM * kRowPitch];
 
-  int const num_m_blocks = params.grid.num_m_blocks();
+  int const num_m_blocks = Traits::grid(params).num_m_blocks();
   int const m_block = blockIdx.x % num_m_blocks;
   int const list = blockIdx.x / num_m_blocks;
   int const bidh = list % params.num_heads;
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(Traits::kNumMmaThreads)
   int const thread = threadIdx.x;
 
   float values[kFloats];
-  if (params.grid.num_contributors(m_block) > 0) {
+  if (Traits::grid(params).num_contributors(m_block) > 0) {
     auto const* source = reinterpret_cast<float4 const*>(
                              params.dq_accum +
                              int64_t{blockIdx.x} * (Traits::kBlockM * Traits::kHeadDim) +

@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kPreprocessThreads)
   constexpr int kLanesPerRow = Traits::kHeadDim / 8;  // 16 bytes a lane
   constexpr int kRowsPerPass = kPreprocessThreads / kLanesPerRow;
   constexpr int kPasses = (Traits::kBlockM + kRowsPerPass - 1) / kRowsPerPass;
-  int const num_m_blocks = params.grid.num_m_blocks();
+  int const num_m_blocks = Traits::grid(params).num_m_blocks();
   int const m_block = blockIdx.x % num_m_blocks;
   int const list = blockIdx.x / num_m_blocks;
   int const bidh = list % params.num_heads;

@@ -10,26 +10,32 @@ namespace dash::bwd {
 
 struct QTile {
   int m_block;
-  int bidh;  // query head
+  int bidh;       // query head
+  bool is_first;  // of its work tile
 };
 
 // Calls `visit(QTile)` for each Q tile of `tile`, in the policy's order.
-template <class Policy, class Visit>
+template <class Traits, class Visit>
 __device__ __forceinline__ void for_each_q_tile(BwdParams const& params,
                                                 schedule::WorkTile const& tile, Visit visit) {
-  int const num_steps = params.grid.num_steps(tile.n_block);
+  schedule::TileGrid const grid = Traits::grid(params);
+  int const num_steps = grid.num_steps(tile.n_block);
   for (int step = 0; step < num_steps; ++step) {
-    int const m_block = Policy::m_block(params.grid, tile, step);
+    int const m_block = Traits::Policy::m_block(grid, tile, step);
     for (int member = 0; member < params.group_size; ++member) {
-      visit(QTile{m_block, tile.bidh * params.group_size + member});
+      visit(QTile{.m_block = m_block,
+                  .bidh = tile.bidh * params.group_size + member,
+                  .is_first = step == 0 && member == 0});
     }
   }
 }
 
-// Index of a query head's Q tile among all of the batch, in tiles.
-__device__ __forceinline__ int64_t q_tile_index(BwdParams const& params,
-                                                schedule::WorkTile const& tile, QTile q_tile) {
-  return (int64_t{tile.bidb} * params.num_heads + q_tile.bidh) * params.grid.num_m_blocks() +
+// Index of a query head's Q tile among all of the batch, in tiles; the preprocess and postprocess
+// grids have one CTA for each, so 32 bits hold it.
+template <class Traits>
+__device__ __forceinline__ int q_tile_index(BwdParams const& params,
+                                            schedule::WorkTile const& tile, QTile q_tile) {
+  return (tile.bidb * params.num_heads + q_tile.bidh) * Traits::grid(params).num_m_blocks() +
          q_tile.m_block;
 }
 

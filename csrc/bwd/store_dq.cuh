@@ -35,7 +35,7 @@ struct StoreDq {
       if (tile.n_block < 0) {
         break;
       }
-      for_each_q_tile<Policy>(params, tile, [&](QTile q_tile) {
+      for_each_q_tile<Traits>(params, tile, [&](QTile q_tile) {
         if (tile_count % kNumDqWriters == writer) {
           if (is_ordered) {
             add_in_turn(tile, q_tile);
@@ -55,13 +55,13 @@ struct StoreDq {
  private:
   CUTE_DEVICE float* accum_of(schedule::WorkTile const& tile, QTile q_tile) const {
     return params.dq_accum +
-           q_tile_index(params, tile, q_tile) * (Traits::kBlockM * Traits::kHeadDim);
+           int64_t{q_tile_index<Traits>(params, tile, q_tile)} * (Traits::kBlockM * Traits::kHeadDim);
   }
 
   CUTE_DEVICE void add_in_turn(schedule::WorkTile const& tile, QTile q_tile) {
-    int const turn = Policy::turn(params.grid, tile, q_tile.m_block);
+    int const turn = Policy::turn(Traits::grid(params), tile, q_tile.m_block);
     int* const counter =
-        params.dq_semaphore + q_tile_index(params, tile, q_tile) * kSemaphoreStride;
+        params.dq_semaphore + int64_t{q_tile_index<Traits>(params, tile, q_tile)} * kSemaphoreStride;
     float* const accum = accum_of(tile, q_tile);
     if (turn == 0) {
       // The first contributor waits for nobody and stores, so that dq_accum needs no zeroes.
@@ -75,7 +75,7 @@ struct StoreDq {
         bulk::reduce_add(target, source, Traits::kBytesDqHalf);
       });
     }
-    if (turn + 1 < Policy::num_turns(params.grid, q_tile.m_block)) {
+    if (turn + 1 < Policy::num_turns(Traits::grid(params), q_tile.m_block)) {
       // Correctness: full completion, not `.read`: the next contributor's sum must not overtake.
       bulk::wait_complete();
       semaphore::pass_turn(counter);

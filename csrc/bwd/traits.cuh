@@ -121,6 +121,16 @@ struct BwdTraits {
   static constexpr uint32_t kBytesRow = kBlockM * sizeof(float);  // lse or dpsum of a Q tile
   static constexpr uint32_t kBytesDqHalf = kDqFloatsPerWarpgroup * sizeof(float);
 
+  // The grid of a call, with what this kernel was compiled for as constants: the policy's divisions
+  // become shifts and multiplications, its mask branches fold away.
+  CUTE_HOST_DEVICE static schedule::TileGrid grid(BwdParams const& params) {
+    schedule::TileGrid grid = params.grid;
+    grid.block_m = kBlockM;
+    grid.block_n = kBlockN;
+    grid.mask = kConfig.key.mask;
+    return grid;
+  }
+
   struct SharedStorage {
     alignas(1024) Element k[cosize_v<SmemLayoutKv>];
     alignas(1024) Element v[cosize_v<SmemLayoutKv>];
@@ -149,6 +159,7 @@ struct BwdTraits {
     TmaM tma_do;
     TmaN tma_k;
     TmaN tma_v;
+    float scale_log2;  // softmax_scale * log2(e); read from the constant bank, costs no register
     BwdParams params;
   };
 };

@@ -8,13 +8,9 @@
 
 #include <cmath>
 
-namespace dash {
+#include "common/exp2.cuh"
 
-CUTE_DEVICE float exp2_approx(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
+namespace dash {
 
 // Which of the thread's two rows accumulator value i belongs to.
 CUTE_HOST_DEVICE constexpr int accumulator_row_index(int i) { return (i / 2) % 2; }
