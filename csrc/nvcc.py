@@ -120,7 +120,8 @@ def main(arguments: list[str]) -> int:
         print(f"{output.stem}: {kernel['kernel']}: {kernel['registers']} registers")
         for fault in faults(output.stem, kernel):
             at_fault = True
-            print(f"error: {output.stem}: hot kernel {kernel['kernel']} has {fault}")
+            label = "note" if is_debug else "error"
+            print(f"{label}: {output.stem}: hot kernel {kernel['kernel']} has {fault}")
     if at_fault and not is_debug:
         output.unlink(missing_ok=True)
         return 1
