@@ -15,6 +15,7 @@ from pathlib import Path
 
 import torch
 
+from bench import fa3
 from bench.environment import environment, why_no_hopper
 from bench.measure import Options, Row, measure
 from bench.providers import PROVIDERS, Provider, select_providers
@@ -46,6 +47,12 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
         "--schedule",
         default="auto",
         help="order of the provider dash: a name, several with commas, or all",
+    )
+    parser.add_argument(
+        "--fa3-library",
+        type=Path,
+        metavar="FILE",
+        help="library of torch.ops.flash_attn_3, for fa3 and fa3-det; else an installed one",
     )
     parser.add_argument("--relative-to", metavar="PROVIDER", help="reference of the ratios")
     parser.add_argument("--budget-ms", type=float, default=400.0, help="GPU time per table row")
@@ -156,6 +163,8 @@ def main(arguments: list[str] | None = None) -> int:
     except ValueError as error:
         print(f"bench_attention: {error}", file=sys.stderr)
         return 2
+    if options.fa3_library is not None:
+        fa3.use_library(options.fa3_library)
     rows = run(options, providers)
     stamp = environment()
     print_rows(rows, options.relative_to)

@@ -136,7 +136,9 @@ def measure(
                 repeatable[provider.name] = None
             else:
                 launches[provider.name] = passes.backward
-                gradients = passes.backward()
+                # Correctness: a provider may write every launch's gradients to the same buffers;
+                # without a copy these would be compared with themselves.
+                gradients = tuple(grad.clone() for grad in passes.backward())
                 errors[provider.name] = check_gradients(gradients, tuple(expected_gradients))
                 repeatable[provider.name] = _repeats_equal(passes, gradients, options.repeats)
         timings = time_interleaved(

@@ -1,14 +1,13 @@
-"""Registry of attention implementations. Nothing else in bench/ knows about other libraries.
+"""Registry of attention implementations. Only fa3.py, besides, knows about another library.
 
 A provider says whether it can run a shape, and if not, why. Every provider gets the same tensors,
 (batch, seqlen, heads, head_dim) and contiguous; torch's SDPA sees them as transposed views, so no
-copy is timed. dash is called through its operators; the others' backward goes through
-torch.autograd.grad, whose host time hides behind the GPU's (see timing.py).
+copy is timed. dash and FlashAttention-3 are called through their operators; SDPA's backward goes
+through torch.autograd.grad, whose host time hides behind the GPU's (see timing.py).
 """
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from bench import fa3
 from bench.shapes import AttentionShape
 
 Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -39,7 +39,8 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Passes:
-    """Launches of one provider on one set of inputs; results in the inputs' layout."""
+    """Launches of one provider on one set of inputs; results in the inputs' layout. A launch may
+    overwrite the results of the one before."""
 
     forward: Callable[[], torch.Tensor]
     backward: Callable[[], Gradients]
@@ -146,32 +147,29 @@ def _sdpa_prepare(backend: SDPBackend, shape: AttentionShape, inputs: Inputs) ->
 
 
 def _fa3_why_not(shape: AttentionShape) -> str | None:
-    if importlib.util.find_spec("flash_attn_interface") is None:
-        return "not installed (package flash-attn-3, module flash_attn_interface)"
-    return None
+    return fa3.why_unavailable()
 
 
 def _fa3_prepare(deterministic: bool, shape: AttentionShape, inputs: Inputs) -> Passes:
-    from flash_attn_interface import flash_attn_func
+    operators = torch.ops.flash_attn_3
+    q, k, v, dout = inputs.q, inputs.k, inputs.v, inputs.dout
+    options = {"softmax_scale": inputs.softmax_scale, "is_causal": shape.causal}
 
-    q, k, v = (tensor.detach().requires_grad_() for tensor in (inputs.q, inputs.k, inputs.v))
+    def forward() -> tuple[torch.Tensor, torch.Tensor]:
+        # num_splits as in FA3's own Python interface; the operator's default is a heuristic.
+        out, lse, *_ = operators.fwd(q, k, v, **options, num_splits=1)
+        return out, lse
 
-    def attention() -> torch.Tensor:
-        result = flash_attn_func(
-            q,
-            k,
-            v,
-            softmax_scale=inputs.softmax_scale,
-            causal=shape.causal,
-            deterministic=deterministic,
+    out, lse = forward()
+    gradients = {"dq": torch.empty_like(q), "dk": torch.empty_like(k), "dv": torch.empty_like(v)}
+
+    def backward() -> Gradients:
+        dq, dk, dv, *_ = operators.bwd(
+            dout, q, k, v, out, lse, **gradients, **options, deterministic=deterministic
         )
-        return result[0] if isinstance(result, tuple) else result  # some versions add the lse
+        return dq, dk, dv
 
-    out = attention()
-    return Passes(
-        forward=attention,
-        backward=lambda: torch.autograd.grad(out, (q, k, v), inputs.dout, retain_graph=True),
-    )
+    return Passes(forward=lambda: forward()[0], backward=backward)
 
 
 PROVIDERS: dict[str, Provider] = {
