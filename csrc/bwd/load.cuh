@@ -84,8 +84,8 @@ struct Load {
     Tensor sQ = make_tensor(make_smem_ptr(smem.q), typename Traits::SmemLayoutQ{});
     copy_tile<Traits::kBlockM>(arguments.tma_q, full, sQ(_, _, state_q.stage), q_tile.m_block,
                                params.grid.seqlen_q, q_tile.bidh, params.num_heads, tile.bidb);
-    bulk::load(params.lse_log2 + int64_t{q_tile_index<Traits>(params, tile, q_tile)} * Traits::kBlockM, full,
-               smem.lse_log2[state_q.stage], Traits::kBytesRow);
+    int64_t const row = int64_t{q_tile_index<Traits>(params, tile, q_tile)} * Traits::kBlockM;
+    bulk::load(params.lse_log2 + row, full, smem.lse_log2[state_q.stage], Traits::kBytesRow);
   }
 
   CUTE_DEVICE void load_do(schedule::WorkTile const& tile, QTile q_tile) {
@@ -97,8 +97,8 @@ struct Load {
     Tensor sdO = make_tensor(make_smem_ptr(smem.dout), typename Traits::SmemLayoutDo{});
     copy_tile<Traits::kBlockM>(arguments.tma_do, full, sdO(_, _, state_do.stage), q_tile.m_block,
                                params.grid.seqlen_q, q_tile.bidh, params.num_heads, tile.bidb);
-    bulk::load(params.dpsum + int64_t{q_tile_index<Traits>(params, tile, q_tile)} * Traits::kBlockM, full,
-               smem.dpsum[state_do.stage], Traits::kBytesRow);
+    int64_t const row = int64_t{q_tile_index<Traits>(params, tile, q_tile)} * Traits::kBlockM;
+    bulk::load(params.dpsum + row, full, smem.dpsum[state_do.stage], Traits::kBytesRow);
   }
 
   CUTE_DEVICE void load_kv() {

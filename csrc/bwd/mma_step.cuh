@@ -77,7 +77,7 @@ CUTE_DEVICE void mask_p(Acc& tSrP, TileMask mask, int thread) {
   }
 }
 
-// Full mask: dS of keys past seqlen_k is 0. Their P may be anything, it reaches only rows of dV that
+// Full mask: dS of keys past seqlen_k is 0. Their P may be anything, it reaches only dV rows that
 // are not stored. Tuning: packed pairs, after P and dP are rounded, because masking P spills in the
 // 80-row tile.
 template <class RegisterDs>

@@ -54,14 +54,14 @@ struct StoreDq {
 
  private:
   CUTE_DEVICE float* accum_of(schedule::WorkTile const& tile, QTile q_tile) const {
-    return params.dq_accum +
-           int64_t{q_tile_index<Traits>(params, tile, q_tile)} * (Traits::kBlockM * Traits::kHeadDim);
+    int64_t const index = q_tile_index<Traits>(params, tile, q_tile);
+    return params.dq_accum + index * (Traits::kBlockM * Traits::kHeadDim);
   }
 
   CUTE_DEVICE void add_in_turn(schedule::WorkTile const& tile, QTile q_tile) {
     int const turn = Policy::turn(Traits::grid(params), tile, q_tile.m_block);
-    int* const counter =
-        params.dq_semaphore + int64_t{q_tile_index<Traits>(params, tile, q_tile)} * kSemaphoreStride;
+    int64_t const index = q_tile_index<Traits>(params, tile, q_tile);
+    int* const counter = params.dq_semaphore + index * kSemaphoreStride;
     float* const accum = accum_of(tile, q_tile);
     if (turn == 0) {
       // The first contributor waits for nobody and stores, so that dq_accum needs no zeroes.

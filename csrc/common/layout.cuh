@@ -17,7 +17,7 @@ CUTE_DEVICE int accumulator_column(int thread_in_warpgroup, int i) {
   return 8 * (i / 4) + 2 * (thread_in_warpgroup % 4) + i % 2;
 }
 
-// An accumulator ((2, 2, N/8), MMA_M, MMA_N) seen as the register A operand of a 16-bit product whose
+// An accumulator ((2, 2, N/8), MMA_M, MMA_N) seen as register A operand of a 16-bit product whose
 // K dimension is the accumulator's N: ((2, 2, 2), MMA_M, (N/16, MMA_N)). Value order is the same.
 template <class AccLayout>
 CUTE_HOST_DEVICE constexpr auto accumulator_as_a_operand(AccLayout const& acc) {
@@ -33,7 +33,7 @@ CUTE_HOST_DEVICE constexpr auto accumulator_as_a_operand(AccLayout const& acc) {
 
 // Rounds a register tensor of floats to the destination's 16-bit element type, to nearest even,
 // value by value in register order (the layouts may differ in shape).
-// Tuning: written a pair, that is a register, at a time. Copied as single 16-bit values the compiler
+// Tuning: written a pair, a register, at a time. Copied as single 16-bit values the compiler
 // (nvcc 13.0) takes every pair apart and joins it again: two PRMT or LOP3 a pair in the SASS.
 template <class TensorF, class TensorE>
 CUTE_DEVICE void round_to(TensorF const& source, TensorE& destination) {
@@ -59,7 +59,7 @@ CUTE_DEVICE auto convert_to(cute::Tensor<Engine, Layout> const& source) {
   return result;
 }
 
-// Transposes a 4 x 4 matrix of 32-bit words held by a quad of lanes: word b of lane q becomes word q
+// Transposes a 4 x 4 matrix of 32-bit words held by four lanes: word b of lane q becomes word q
 // of lane b. Turns the 4-byte pieces of an accumulator row into 16-byte ones.
 CUTE_DEVICE void quad_transpose(uint32_t (&words)[4]) {
   int const quad_lane = threadIdx.x % 4;

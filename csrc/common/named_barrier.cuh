@@ -11,7 +11,7 @@ enum class BwdBarrier : uint32_t {
   kDsReady = 1,  // the dS tile in shared memory is complete: all MMA threads arrive and wait
 };
 
-// Arrives and waits: num_threads threads. CUTLASS keeps the ids below its reserved count for itself.
+// Arrives and waits: num_threads threads. CUTLASS keeps the ids below its reserved count.
 template <class Barrier>
 CUTLASS_DEVICE void named_barrier_sync(Barrier barrier, uint32_t num_threads) {
   cutlass::arch::NamedBarrier::sync(num_threads, static_cast<uint32_t>(barrier));

@@ -2,7 +2,7 @@
 //   full[s]   arrives: the load warp's elected lane (1) and TMA's byte count; waits: every reader.
 //   empty[s]  arrives: lane 0 of each reading warp (kReaderWarps), after its warp's last read;
 //             waits: the load warp. Protects stage s from being overwritten while it is read.
-// Guarantee used: mbarrier phase completion orders the reads before it with the TMA writes after it,
+// Guarantee used: phase completion orders the reads before it with the TMA writes after it,
 // and complete_tx makes TMA's writes visible to every thread that observes the phase.
 #pragma once
 

@@ -9,8 +9,7 @@
 //      completion. `wait_group.read` only says that shared memory may be reused, not that the sum
 //      has reached global memory: releasing on it lets t + 1 overtake t;
 //   4. t releases: fence.acq_rel.gpu, then a relaxed add of 1.
-// One thread does all of it; a warp or CTA that shares the turn synchronises itself around the calls.
-// Nothing is lost if the counter starts at 0; whoever launches the kernel sees to that.
+// One thread does all of it. Whoever launches the kernel sees to it that the counter starts at 0.
 #pragma once
 
 #include <cuda_runtime.h>

@@ -1,4 +1,4 @@
-// KernelKey: what a user can ask for, and so what a compiled kernel is found by. The schedule is not
+// KernelKey: what a user can ask for, and what a compiled kernel is found by. The schedule is not
 // part of it: policies that differ only in integers share a kernel (schedule/any_of.hpp).
 #pragma once
 

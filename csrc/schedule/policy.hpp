@@ -1,5 +1,5 @@
-// The contract of a schedule policy: a stateless struct of static constexpr functions over TileGrid.
-// A policy answers three questions. Which work tile does a ticket take (dispatch)? Which Q tile does
+// The contract of a schedule policy: a stateless struct of constexpr functions over TileGrid.
+// It answers three questions. Which work tile does a ticket take (dispatch)? Which Q tile does
 // a work tile visit at a step (traversal)? How many contributions to dQ[m] come first (turn)?
 //
 // Invariants, each proved by a host test over all small grids (tests/schedule):

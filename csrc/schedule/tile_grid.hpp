@@ -1,5 +1,5 @@
 // TileGrid: an attention problem counted in tiles, and which (m_block, n_block) tiles exist under
-// the mask. A Q tile is block_m query rows, a KV tile is block_n key rows. "Head" here is a KV head:
+// the mask. A Q tile is block_m query rows, a KV tile is block_n key rows. "Head" is a KV head:
 // with grouped queries, the Q tiles of every query head of the group follow the same rules.
 // Invariant: n_block contributes to m_block  <=>  m_begin(n) <= m < m_end(n)
 //                                            <=>  n_begin(m) <= n < n_end(m).
@@ -44,7 +44,7 @@ struct TileGrid {
   ScheduleKind schedule;  // read by AnyOf only
   int section;            // heads per section; orders the dispatch, changes no bit
 
-  // Key j is visible to query i under the causal mask iff j <= i + diagonal(): bottom-right aligned.
+  // Key j is visible to query i under the causal mask iff j <= i + diagonal(): bottom-right.
   DASH_HOST_DEVICE constexpr int diagonal() const { return seqlen_k - seqlen_q; }
 
   DASH_HOST_DEVICE constexpr int num_m_blocks() const { return ceil_div(seqlen_q, block_m); }
@@ -58,7 +58,7 @@ struct TileGrid {
     if (mask == MaskKind::kFull) {
       return 0;
     }
-    // Correctness: clamped before the division, because C++ rounds a negative quotient towards zero.
+    // Correctness: clamped before the division: C++ rounds a negative quotient towards zero.
     return min_int(max_int(n_block * block_n - diagonal(), 0) / block_m, num_m_blocks());
   }
   DASH_HOST_DEVICE constexpr int m_end(int) const { return num_m_blocks(); }

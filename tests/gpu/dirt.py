@@ -12,18 +12,39 @@ NAN_BYTE, HUGE_BYTE = 0xFF, 0x7F
 _SMALL, _NUM_SMALL = 512 << 10, 64  # torch keeps blocks up to 1 MiB in a pool of their own
 
 
+class _RawBytes:
+    """Device memory that no tensor owns, for torch.as_tensor."""
+
+    def __init__(self, address: int, size: int) -> None:
+        self.__cuda_array_interface__ = {
+            "data": (address, False),
+            "shape": (size,),
+            "typestr": "|u1",
+            "version": 3,
+        }
+
+
 def poison_freed_memory(byte: int, large_bytes: int = 1 << 30) -> None:
     """Fills what torch's caching allocator will hand out next with the byte.
 
-    Gradients, workspaces and counters that a later call allocates then start as garbage.
+    Gradients, workspaces and counters that a later call allocates then start as garbage. Enough
+    free blocks of both kinds are made first; then every free block is filled, also the remainders
+    beside live tensors.
     """
-    torch.cuda.empty_cache()  # no clean block may be left to hand out
     blocks = [
-        torch.full((large_bytes,), byte, dtype=torch.uint8, device="cuda"),
-        *(torch.full((_SMALL,), byte, dtype=torch.uint8, device="cuda") for _ in range(_NUM_SMALL)),
+        torch.empty(large_bytes, dtype=torch.uint8, device="cuda"),
+        *(torch.empty(_SMALL, dtype=torch.uint8, device="cuda") for _ in range(_NUM_SMALL)),
     ]
     torch.cuda.synchronize()
     del blocks
+    for segment in torch.cuda.memory_snapshot():
+        address = segment["address"]
+        for block in segment["blocks"]:
+            if block["state"] == "inactive":
+                raw = _RawBytes(address, block["size"])
+                torch.as_tensor(raw, device="cuda").fill_(byte)
+            address += block["size"]
+    torch.cuda.synchronize()
     for size in (1 << 10, 4 << 20):
         fresh = torch.empty(size, dtype=torch.uint8, device="cuda")
         if not bool((fresh == byte).all()):
