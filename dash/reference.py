@@ -130,6 +130,12 @@ class _OrderedSum:
         self.value = part if self.value is None else self.value + part
 
 
+def _work_tiles(grid: _schedule.TileGrid) -> Iterator[tuple[int, int, int]]:
+    """(n_block, KV head, batch entry) as one CTA that takes every ticket would run them."""
+    for ticket in range(_schedule.num_tickets(grid)):
+        yield from _schedule.item(grid, ticket)
+
+
 @torch.autocast("cpu", enabled=False)
 def backward(
     dout: Tensor,
@@ -152,18 +158,10 @@ def backward(
     batch, seqlen_q, num_heads, head_dim = q.shape
     seqlen_k, num_heads_k = k.shape[1:3]
     group = num_heads // max(num_heads_k, 1)
-    name = _schedule.choose(causal) if schedule == "auto" else schedule
-    grid = _schedule.make_grid(
-        DTYPE_NAMES[q.dtype],
-        head_dim,
-        causal,
-        batch,
-        seqlen_q,
-        seqlen_k,
-        num_heads,
-        num_heads_k,
-        name,
-    )
+    shape = (DTYPE_NAMES[q.dtype], head_dim, causal)
+    shape += (batch, seqlen_q, seqlen_k, num_heads, num_heads_k)
+    name = _schedule.choose(*shape)[0] if schedule == "auto" else schedule
+    grid = _schedule.make_grid(*shape, name)
     dq, dk, dv = (x.new_zeros(x.shape) for x in (q, k, v))
     # (b, h, rows): what dP is compared with. A gradient through lse adds P times it to dS.
     dpsum = (_float(dout) * _float(out)).sum(-1).transpose(1, 2)
@@ -172,12 +170,11 @@ def backward(
     m_tiles = list(_blocks(seqlen_q, grid.block_m))
     n_tiles = list(_blocks(seqlen_k, grid.block_n))
     sums: dict[tuple[int, int, int], _OrderedSum] = {}
-    for ticket in range(grid.num_work_tiles() if batch else 0):
-        n_block, bidh_kv, bidb = _schedule.work(grid, ticket)
+    for n_block, bidh_kv, bidb in _work_tiles(grid) if batch else ():
         keys = n_tiles[n_block]
         k_tile, v_tile = (_float(x[bidb, keys, bidh_kv]) for x in (k, v))
         dk_tile, dv_tile = torch.zeros_like(k_tile), torch.zeros_like(v_tile)
-        for m_block, turn in _schedule.walk(grid, n_block):
+        for m_block, turn in _schedule.walk(grid, n_block, bidh_kv):
             rows = m_tiles[m_block]
             visible = _visible(rows, keys, seqlen_k - seqlen_q, causal)
             for bidh in range(bidh_kv * group, (bidh_kv + 1) * group):

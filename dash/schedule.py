@@ -13,12 +13,17 @@ simulate_progress = _schedule.simulate_progress
 
 def dispatch(grid: TileGrid) -> list[tuple[int, int, int]]:
     """Work tiles (n_block, KV head, batch entry) in the order in which CTAs take them."""
-    return [_schedule.work(grid, ticket) for ticket in range(grid.num_work_tiles())]
+    return [tile for item in items(grid) for tile in item]
 
 
-def walks(grid: TileGrid) -> list[list[tuple[int, int]]]:
-    """For each n_block its (m_block, turn), in visiting order."""
-    return [_schedule.walk(grid, n_block) for n_block in range(grid.num_n_blocks())]
+def items(grid: TileGrid) -> list[list[tuple[int, int, int]]]:
+    """The work tiles of each ticket, in ticket order; one CTA runs them one after the other."""
+    return [_schedule.item(grid, ticket) for ticket in range(_schedule.num_tickets(grid))]
+
+
+def walks(grid: TileGrid, bidh: int = 0) -> list[list[tuple[int, int]]]:
+    """For each n_block of KV head `bidh` its (m_block, turn), in visiting order."""
+    return [_schedule.walk(grid, n_block, bidh) for n_block in range(grid.num_n_blocks())]
 
 
 def render(

@@ -146,25 +146,42 @@ MaskKind check_window(Options const& options) {
   return right == 0 ? MaskKind::kCausal : MaskKind::kFull;
 }
 
-schedule::ScheduleKind check_schedule(std::string_view name, MaskKind mask) {
+char const* mask_name(MaskKind mask) { return mask == MaskKind::kCausal ? "causal" : "full"; }
+
+// `num_ctas`: how many CTAs can be resident at once.
+schedule::ScheduleKind check_schedule(std::string_view name, schedule::GridShape const& shape,
+                                      int num_ctas) {
   if (name == "auto") {
-    return schedule::choose_schedule(mask);
+    return schedule::choose_schedule(shape, num_ctas).kind;
   }
   std::string legal = "\"auto\"";
   for (schedule::NamedPolicy const& policy : schedule::kNamedPolicies) {
-    if (!policy.supports(mask)) {
-      continue;
+    schedule::TileGrid const grid = schedule::make_grid(shape, policy.kind);
+    int const gang = schedule::BuiltIn::gang_size(grid);
+    bool const is_legal = schedule::BuiltIn::is_legal(grid);
+    if (is_legal && gang <= num_ctas) {
+      if (policy.name == name) {
+        return policy.kind;
+      }
+      legal += ", \"" + std::string(policy.name) + "\"";
+    } else if (policy.name == name) {
+      DASH_CHECK(is_legal, "dash_attn: schedule=\"" + std::string(name) + "\" is legal for " +
+                               std::string(policy.legal_for) + " only; here the mask is " +
+                               mask_name(shape.key.mask) + " and there are " +
+                               std::to_string(grid.num_m_blocks()) + " Q tiles and " +
+                               std::to_string(grid.num_n_blocks()) +
+                               " KV tiles: use \"auto\" or \"band\", which is always legal");
+      DASH_CHECK(gang <= num_ctas,
+                 "dash_attn: schedule=\"" + std::string(name) + "\" needs " +
+                     std::to_string(gang) + " SMs at once, but " + std::to_string(num_ctas) +
+                     " are free (SMs of the GPU minus sm_margin): use \"auto\" or \"band\", "
+                     "which needs one");
     }
-    if (policy.name == name) {
-      return policy.kind;
-    }
-    legal += ", \"" + std::string(policy.name) + "\"";
   }
-  char const* const problem =
-      schedule::find_schedule(name).has_value() ? " is not legal for a " : " is unknown for a ";
-  throw std::runtime_error("dash_attn: schedule=\"" + std::string(name) + "\"" + problem +
-                           (mask == MaskKind::kCausal ? "causal" : "full") + " mask; legal are " +
-                           legal + " (\"unordered\" is what deterministic=False asks for)");
+  throw std::runtime_error("dash_attn: schedule=\"" + std::string(name) +
+                           "\" is unknown; legal for a " + mask_name(shape.key.mask) +
+                           " mask of this shape are " + legal +
+                           " (\"unordered\" is what deterministic=False asks for)");
 }
 
 struct DeviceFacts {
@@ -218,23 +235,24 @@ Problem check_problem(Tensor const& q, Tensor const& k, Tensor const& v, Options
   check_qkv({"q", q}, {"k", k}, {"v", v});
   check_int32(q, k);
   MaskKind const mask = check_window(options);
-  schedule::ScheduleKind const schedule = check_schedule(options.schedule, mask);
   DASH_CHECK(std::isfinite(options.softmax_scale) && options.softmax_scale > 0.0,
              "dash_attn: softmax_scale=" + std::to_string(options.softmax_scale) +
                  " must be positive and finite; None means 1 / sqrt(head_dim)");
   int const device = q.get_device_index();
   int const num_ctas = check_device(device, options.sm_margin);
   DType const dtype = q.scalar_type() == ScalarType::BFloat16 ? DType::kBf16 : DType::kFp16;
-  return {.key = {.dtype = dtype, .head_dim = static_cast<int>(q.size(3)), .mask = mask},
-          .device = device,
-          .batch = static_cast<int>(q.size(0)),
-          .seqlen_q = static_cast<int>(q.size(1)),
-          .seqlen_k = static_cast<int>(k.size(1)),
-          .num_heads = static_cast<int>(q.size(2)),
-          .num_heads_k = static_cast<int>(k.size(2)),
-          .softmax_scale = static_cast<float>(options.softmax_scale),
-          .schedule = schedule,
-          .num_ctas = num_ctas};
+  Problem problem{.key = {.dtype = dtype, .head_dim = static_cast<int>(q.size(3)), .mask = mask},
+                  .device = device,
+                  .batch = static_cast<int>(q.size(0)),
+                  .seqlen_q = static_cast<int>(q.size(1)),
+                  .seqlen_k = static_cast<int>(k.size(1)),
+                  .num_heads = static_cast<int>(q.size(2)),
+                  .num_heads_k = static_cast<int>(k.size(2)),
+                  .softmax_scale = static_cast<float>(options.softmax_scale),
+                  .schedule = schedule::ScheduleKind::kBand,
+                  .num_ctas = num_ctas};
+  problem.schedule = check_schedule(options.schedule, problem.shape(), num_ctas);
+  return problem;
 }
 
 void check_like_q(NamedTensor const& named, Tensor const& q) {

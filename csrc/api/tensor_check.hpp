@@ -42,12 +42,11 @@ struct Problem {
   bool is_empty() const {
     return batch == 0 || num_heads == 0 || seqlen_q == 0 || seqlen_k == 0;
   }
-  schedule::TileGrid grid() const {
-    return schedule::make_grid({.key = key, .batch = batch, .seqlen_q = seqlen_q,
-                                .seqlen_k = seqlen_k, .num_heads = num_heads,
-                                .num_heads_k = num_heads_k},
-                               schedule);
+  schedule::GridShape shape() const {
+    return {.key = key, .batch = batch, .seqlen_q = seqlen_q, .seqlen_k = seqlen_k,
+            .num_heads = num_heads, .num_heads_k = num_heads_k};
   }
+  schedule::TileGrid grid() const { return schedule::make_grid(shape(), schedule); }
 };
 
 // The operators' arguments that are not tensors.

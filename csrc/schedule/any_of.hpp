@@ -1,20 +1,37 @@
 // AnyOf<P...>: itself a policy; grid.schedule names the member that answers. Policies that differ
-// only in integers share one compiled kernel this way, so a policy costs no compile time.
-// BuiltIn is the set that the kernels, the CPU path and the tools use.
+// only in integers share one compiled kernel this way, so a policy costs no compile time. BuiltIn
+// is the set that the CPU path and the tools use; BuiltInFor<mask>, the members that support a
+// mask, is what a kernel for that mask needs.
 #pragma once
+
+#include <type_traits>
 
 #include "schedule/ascending.hpp"
 #include "schedule/band.hpp"
+#include "schedule/comb.hpp"
+#include "schedule/descending.hpp"
+#include "schedule/mirrored.hpp"
 #include "schedule/policy.hpp"
+#include "schedule/ring.hpp"
+#include "schedule/shift.hpp"
 #include "schedule/shortest_first.hpp"
+#include "schedule/symmetric_shift.hpp"
 #include "schedule/unordered.hpp"
 
 namespace dash::schedule {
 
+template <class... P>
+struct AnyOf;
+
 template <class Head, class... Tail>
-struct AnyOf {
+struct AnyOf<Head, Tail...> {
   static constexpr char const* kName = "any_of";
+  static constexpr char const* kLegalFor = "what the chosen policy is legal for";
   static constexpr ScheduleKind kKind = Head::kKind;
+  static constexpr bool kRepeatable = (Head::kRepeatable && ... && Tail::kRepeatable);
+  static constexpr bool kBatchInvariant = (Head::kBatchInvariant && ... && Tail::kBatchInvariant);
+  static constexpr bool kDeviceInvariant =
+      (Head::kDeviceInvariant && ... && Tail::kDeviceInvariant);
 
   // Calls `ask` with an instance of the policy that `kind` names (the last one if none does; the
   // host rejects unknown names before a launch).
@@ -33,11 +50,24 @@ struct AnyOf {
   DASH_HOST_DEVICE static constexpr bool supports(MaskKind mask) {
     return Head::supports(mask) || (Tail::supports(mask) || ...);
   }
+  static constexpr bool is_legal(TileGrid const& grid) {
+    return visit(grid.schedule, [&](auto policy) { return policy.is_legal(grid); });
+  }
+  static constexpr int gang_size(TileGrid const& grid) {
+    return visit(grid.schedule, [&](auto policy) { return policy.gang_size(grid); });
+  }
   DASH_HOST_DEVICE static constexpr bool is_ordered(TileGrid const& grid) {
     return visit(grid.schedule, [&](auto policy) { return policy.is_ordered(grid); });
   }
+  DASH_HOST_DEVICE static constexpr int num_tickets(TileGrid const& grid) {
+    return visit(grid.schedule, [&](auto policy) { return policy.num_tickets(grid); });
+  }
   DASH_HOST_DEVICE static constexpr WorkTile work(TileGrid const& grid, int ticket) {
     return visit(grid.schedule, [&](auto policy) { return policy.work(grid, ticket); });
+  }
+  DASH_HOST_DEVICE static constexpr WorkTile next_tile(TileGrid const& grid,
+                                                       WorkTile const& tile) {
+    return visit(grid.schedule, [&](auto policy) { return policy.next_tile(grid, tile); });
   }
   DASH_HOST_DEVICE static constexpr int m_block(TileGrid const& grid, WorkTile const& tile,
                                                 int step) {
@@ -52,10 +82,31 @@ struct AnyOf {
   }
 };
 
-using BuiltIn = AnyOf<Unordered, Ascending, ShortestFirst, Band>;
+// Kept is an AnyOf; adds those of the rest that support the mask.
+template <MaskKind kMask, class Kept, class... Rest>
+struct Supporting {
+  using type = Kept;
+};
+template <MaskKind kMask, class... Kept, class Head, class... Tail>
+struct Supporting<kMask, AnyOf<Kept...>, Head, Tail...>
+    : std::conditional_t<Head::supports(kMask), Supporting<kMask, AnyOf<Kept..., Head>, Tail...>,
+                         Supporting<kMask, AnyOf<Kept...>, Tail...>> {};
 
-static_assert(Policy<Unordered> && Policy<Ascending> && Policy<ShortestFirst> && Policy<Band> &&
-                  Policy<BuiltIn>,
+template <MaskKind kMask, class... P>
+constexpr auto supporting(AnyOf<P...>) -> typename Supporting<kMask, AnyOf<>, P...>::type;
+
+using BuiltIn = AnyOf<Unordered, Ascending, ShortestFirst, Descending, Shift, SymmetricShift, Band,
+                      Mirrored, Comb, Ring>;
+
+template <MaskKind kMask>
+using BuiltInFor = decltype(supporting<kMask>(BuiltIn{}));
+
+template <class... P>
+constexpr bool are_policies(AnyOf<P...>) {
+  return (Policy<P> && ...);
+}
+static_assert(are_policies(BuiltIn{}) && Policy<BuiltIn> && Policy<BuiltInFor<MaskKind::kFull>> &&
+                  Policy<BuiltInFor<MaskKind::kCausal>>,
               "every built-in schedule fulfils the policy contract");
 
 }  // namespace dash::schedule

@@ -6,12 +6,13 @@
 
 namespace dash::schedule {
 
-struct Ascending {
+struct Ascending : Monotone {
   static constexpr char const* kName = "ascending";
   static constexpr ScheduleKind kKind = ScheduleKind::kAscending;
+  static constexpr char const* kLegalFor = "any mask";
 
   DASH_HOST_DEVICE static constexpr bool supports(MaskKind) { return true; }
-  DASH_HOST_DEVICE static constexpr bool is_ordered(TileGrid const&) { return true; }
+  static constexpr bool is_legal(TileGrid const& grid) { return supports(grid.mask); }
   DASH_HOST_DEVICE static constexpr WorkTile work(TileGrid const& grid, int ticket) {
     return section_work(grid, 1, ticket);
   }
@@ -22,9 +23,6 @@ struct Ascending {
   DASH_HOST_DEVICE static constexpr int turn(TileGrid const& grid, WorkTile const& tile,
                                              int m_block) {
     return tile.n_block - grid.n_begin(m_block);
-  }
-  DASH_HOST_DEVICE static constexpr int num_turns(TileGrid const& grid, int m_block) {
-    return grid.num_contributors(m_block);
   }
 };
 

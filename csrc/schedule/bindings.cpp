@@ -4,8 +4,11 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <array>
 #include <numeric>
+#include <optional>
 #include <stdexcept>
+#include <tuple>
 
 #include "config/bwd_config.hpp"
 #include "config/fwd_config.hpp"
@@ -51,8 +54,30 @@ std::vector<std::string_view> schedules() {
   return names;
 }
 
-// m_block and turn never read the head or the batch entry: one work tile stands for all of n_block.
-WorkTile tile_of(int n_block) { return {.n_block = n_block, .bidh = 0, .bidb = 0}; }
+// m_block and turn never read the batch entry: one work tile stands for all of them.
+WorkTile tile_of(int n_block, int bidh) { return {.n_block = n_block, .bidh = bidh, .bidb = 0}; }
+
+using Tile = std::tuple<int, int, int>;
+Tile tuple_of(WorkTile const& tile) { return {tile.n_block, tile.bidh, tile.bidb}; }
+
+GridShape shape_of(std::string const& dtype, int head_dim, bool causal,
+                   std::array<int, 5> const& sizes) {
+  auto const [batch, seqlen_q, seqlen_k, num_heads, num_heads_k] = sizes;
+  return {key_of(dtype, head_dim, causal), batch, seqlen_q, seqlen_k, num_heads, num_heads_k};
+}
+
+// (is_repeatable, is_batch_invariant, is_device_invariant)
+std::tuple<bool, bool, bool> claims(std::string const& name) {
+  NamedPolicy const& policy = named(kind_of(name));
+  return {policy.is_repeatable, policy.is_batch_invariant, policy.is_device_invariant};
+}
+
+// (name, whether another batch size could mean another one)
+std::tuple<std::string_view, bool> choose(GridShape const& shape, std::optional<int> num_ctas) {
+  ScheduleChoice const choice =
+      num_ctas ? choose_schedule(shape, *num_ctas) : choose_schedule(shape);
+  return {name_of(choice.kind), choice.depends_on_batch};
+}
 
 void bind_structs(py::module_& m) {
   auto const make_any = [](int seqlen_q, int seqlen_k, int block_m, int block_n, int num_heads,
@@ -77,6 +102,9 @@ void bind_structs(py::module_& m) {
       .def("num_contributors", &G::num_contributors, "m_block"_a)
       .def("num_m_blocks", &G::num_m_blocks).def("num_n_blocks", &G::num_n_blocks)
       .def("num_work_tiles", &G::num_work_tiles);
+}
+
+void bind_configs(py::module_& m) {
   using B = BwdConfig;
   py::class_<B>(m, "BwdConfig")
       .def_readonly("block_m", &B::block_m).def_readonly("block_n", &B::block_n)
@@ -89,18 +117,6 @@ void bind_structs(py::module_& m) {
       .def_readonly("num_mma_warpgroups", &F::num_mma_warpgroups)
       .def_readonly("stages_kv", &F::stages_kv).def_readonly("mma_registers", &F::mma_registers)
       .def_readonly("load_registers", &F::load_registers);
-}
-
-}  // namespace
-
-PYBIND11_MODULE(_schedule, m) {
-  bind_structs(m);
-  m.def("schedules", schedules);
-  m.def("supports", [](std::string const& name, bool causal) {
-    return BuiltIn::visit(kind_of(name), [&](auto p) { return p.supports(mask_of(causal)); });
-  }, "name"_a, "causal"_a);
-  m.def("choose", [](bool causal) { return name_of(choose_schedule(mask_of(causal))); },
-        "causal"_a);
   m.def("supported_head_dims", [] { return kHeadDims; });
   m.def("bwd_config", [](std::string const& dtype, int head_dim, bool causal) {
     return bwd_config(key_of(dtype, head_dim, causal));
@@ -110,28 +126,61 @@ PYBIND11_MODULE(_schedule, m) {
   }, "dtype"_a, "head_dim"_a, "causal"_a);
   m.def("make_grid", [](std::string const& dtype, int head_dim, bool causal, int batch, int sq,
                         int sk, int num_heads, int num_heads_k, std::string const& schedule) {
-    return make_grid({key_of(dtype, head_dim, causal), batch, sq, sk, num_heads, num_heads_k},
+    return make_grid(shape_of(dtype, head_dim, causal, {batch, sq, sk, num_heads, num_heads_k}),
                      kind_of(schedule));
   }, "dtype"_a, "head_dim"_a, "causal"_a, "batch"_a, "seqlen_q"_a, "seqlen_k"_a, "num_heads"_a,
      "num_heads_k"_a, "schedule"_a);
-  m.def("work", [](TileGrid const& grid, int ticket) {
-    WorkTile const tile = BuiltIn::work(grid, ticket);
-    return std::tuple(tile.n_block, tile.bidh, tile.bidb);
-  }, "grid"_a, "ticket"_a, "(n_block, bidh, bidb) that the ticket takes");
-  m.def("m_block", [](TileGrid const& grid, int n_block, int step) {
-    return BuiltIn::m_block(grid, tile_of(n_block), step);
-  }, "grid"_a, "n_block"_a, "step"_a);
-  m.def("turn", [](TileGrid const& grid, int n_block, int m_block) {
-    return BuiltIn::turn(grid, tile_of(n_block), m_block);
-  }, "grid"_a, "n_block"_a, "m_block"_a);
-  m.def("num_turns", BuiltIn::num_turns, "grid"_a, "m_block"_a);
+  m.def("choose", [](std::string const& dtype, int head_dim, bool causal, int batch, int sq, int sk,
+                     int num_heads, int num_heads_k, std::optional<int> num_ctas) {
+    return choose(shape_of(dtype, head_dim, causal, {batch, sq, sk, num_heads, num_heads_k}),
+                  num_ctas);
+  }, "dtype"_a, "head_dim"_a, "causal"_a, "batch"_a, "seqlen_q"_a, "seqlen_k"_a, "num_heads"_a,
+     "num_heads_k"_a, "num_ctas"_a = py::none(),
+     "(name, depends_on_batch) of schedule='auto'; num_ctas: CTAs that can be resident, None: all");
+}
+
+void bind_orders(py::module_& m) {
+  m.def("schedules", schedules);
+  m.def("supports", [](std::string const& name, bool causal) {
+    return named(kind_of(name)).supports(mask_of(causal));
+  }, "name"_a, "causal"_a, "whether it is legal for some shape under the mask");
+  m.def("legal_for", [](std::string const& name) { return named(kind_of(name)).legal_for; },
+        "name"_a, "what it is legal for, in words");
+  m.def("claims", claims, "name"_a);
+  m.def("is_legal", BuiltIn::is_legal, "grid"_a);
+  m.def("gang_size", BuiltIn::gang_size, "grid"_a, "CTAs that must be resident at once");
   m.def("is_ordered", BuiltIn::is_ordered, "grid"_a);
-  m.def("walk", walk, "grid"_a, "n_block"_a, "[(m_block, turn)] in visiting order");
+  m.def("num_tickets", BuiltIn::num_tickets, "grid"_a);
+  m.def("item", [](TileGrid const& grid, int ticket) {
+    std::vector<Tile> tiles;
+    for (WorkTile const& tile : item(grid, ticket)) {
+      tiles.push_back(tuple_of(tile));
+    }
+    return tiles;
+  }, "grid"_a, "ticket"_a, "[(n_block, bidh, bidb)] that the ticket's CTA runs, in order");
+  m.def("m_block", [](TileGrid const& grid, int n_block, int step, int bidh) {
+    return BuiltIn::m_block(grid, tile_of(n_block, bidh), step);
+  }, "grid"_a, "n_block"_a, "step"_a, "bidh"_a = 0);
+  m.def("turn", [](TileGrid const& grid, int n_block, int m_block, int bidh) {
+    return BuiltIn::turn(grid, tile_of(n_block, bidh), m_block);
+  }, "grid"_a, "n_block"_a, "m_block"_a, "bidh"_a = 0);
+  m.def("num_turns", BuiltIn::num_turns, "grid"_a, "m_block"_a);
+  m.def("walk", [](TileGrid const& grid, int n_block, int bidh) {
+    return walk(grid, tile_of(n_block, bidh));
+  }, "grid"_a, "n_block"_a, "bidh"_a = 0, "[(m_block, turn)] in visiting order");
   m.def("simulate_progress", [](TileGrid const& grid, int slots, py::object tickets) {
-    std::vector<int> order(grid.num_work_tiles());
+    std::vector<int> order(BuiltIn::num_tickets(grid));
     std::iota(order.begin(), order.end(), 0);
     return simulate_progress(grid, slots, tickets.is_none() ? order
                                               : tickets.cast<std::vector<int>>());
   }, "grid"_a, "slots"_a, "tickets"_a = py::none(),
      "whether `slots` CTAs that take the tickets in this order finish; False is a deadlock");
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_schedule, m) {
+  bind_structs(m);
+  bind_configs(m);
+  bind_orders(m);
 }

@@ -15,17 +15,25 @@ namespace dash::schedule {
 struct NamedPolicy {
   std::string_view name;
   ScheduleKind kind;
+  std::string_view legal_for;  // is_legal in words
+  bool is_repeatable;
+  bool is_batch_invariant;
+  bool is_device_invariant;
   bool (*supports)(MaskKind);
 };
 
 template <class P>
-constexpr NamedPolicy named_policy() {
-  return {P::kName, P::kKind, [](MaskKind mask) { return P::supports(mask); }};
+constexpr NamedPolicy named_policy(P) {
+  return {P::kName, P::kKind, P::kLegalFor, P::kRepeatable, P::kBatchInvariant,
+          P::kDeviceInvariant, [](MaskKind mask) { return P::supports(mask); }};
 }
 
-inline constexpr std::array kNamedPolicies = {
-    named_policy<Unordered>(), named_policy<Ascending>(), named_policy<ShortestFirst>(),
-    named_policy<Band>()};
+template <class... P>
+constexpr std::array<NamedPolicy, sizeof...(P)> named_policies(AnyOf<P...>) {
+  return {named_policy(P{})...};
+}
+
+inline constexpr std::array kNamedPolicies = named_policies(BuiltIn{});
 
 constexpr std::optional<ScheduleKind> find_schedule(std::string_view name) {
   for (NamedPolicy const& policy : kNamedPolicies) {
@@ -36,53 +44,95 @@ constexpr std::optional<ScheduleKind> find_schedule(std::string_view name) {
   return std::nullopt;
 }
 
-// schedule="auto". Tuning: see docs/schedules.md for the measurements behind it.
-constexpr ScheduleKind choose_schedule(MaskKind) { return ScheduleKind::kBand; }
-
-struct SectionShape {
-  int batch;
-  int num_heads;    // query heads
-  int num_heads_k;  // KV heads
-  int seqlen_q;
-  int head_dim;
-};
-
-// Heads per section. Large enough that few KV tiles of one head run together, and as large as keeps
-// a section's q, dout (16 bit) and dq_accum (fp32) in the part of L2 that a sweep can count on.
-constexpr int choose_section(SectionShape const& shape) {
-  // Tuning: 16 lists a section and 40 MB of a 50 MB L2 were the best of the powers of two tried.
-  constexpr int kLists = 16;
-  constexpr int64_t kL2Bytes = int64_t{40} << 20;
-  int const lists = max_int(shape.batch * shape.num_heads_k, 1);
-  int const even = ceil_div(lists, max_int(lists / kLists, 1));
-  int64_t const bytes_per_list = int64_t{8} * max_int(shape.seqlen_q, 1) * shape.head_dim *
-                                 (shape.num_heads / max_int(shape.num_heads_k, 1));
-  int fitting = 1;
-  while (fitting < lists && 2 * fitting * bytes_per_list <= kL2Bytes) {
-    fitting *= 2;
+constexpr NamedPolicy const& named(ScheduleKind kind) {
+  for (NamedPolicy const& policy : kNamedPolicies) {
+    if (policy.kind == kind) {
+      return policy;
+    }
   }
-  return min_int(max_int(even, fitting), lists);
+  return kNamedPolicies.back();
 }
 
-// The grid that kernel, CPU path and tools walk for one call.
+// A call, as far as its schedule depends on it.
 struct GridShape {
   KernelKey key;
   int batch;
   int seqlen_q;
   int seqlen_k;
-  int num_heads;
-  int num_heads_k;
+  int num_heads;    // query heads
+  int num_heads_k;  // KV heads
+
+  constexpr int group_size() const { return num_heads / max_int(num_heads_k, 1); }
+  constexpr int num_lists() const { return max_int(batch * num_heads_k, 1); }
 };
 
+// As many lists a section as divide them evenly into sections of 16 or a few more.
+constexpr int even_section(GridShape const& shape) {
+  // Tuning: 16 was the best of the powers of two tried.
+  constexpr int kLists = 16;
+  return ceil_div(shape.num_lists(), max_int(shape.num_lists() / kLists, 1));
+}
+
+// The largest power of two of lists whose q, dout (16 bit) and dq_accum (fp32) fit in the part of
+// L2 that a sweep can count on.
+constexpr int l2_section(GridShape const& shape) {
+  // Tuning: 40 MB of a 50 MB L2.
+  constexpr int64_t kL2Bytes = int64_t{40} << 20;
+  int64_t const bytes_per_list =
+      int64_t{8} * max_int(shape.seqlen_q, 1) * shape.key.head_dim * shape.group_size();
+  int section = 1;
+  while (2 * section <= shape.num_lists() && 2 * section * bytes_per_list <= kL2Bytes) {
+    section *= 2;
+  }
+  return section;
+}
+
+// Lists per section. Orders the dispatch; changes no bit.
+constexpr int choose_section(GridShape const& shape, ScheduleKind kind) {
+  switch (kind) {
+    case ScheduleKind::kShortestFirst:
+      return l2_section(shape);
+    case ScheduleKind::kMirrored:
+      // Sections of even heads and of odd heads: at most all of either.
+      return min_int(l2_section(shape), max_int(shape.num_lists() / 2, 1));
+    case ScheduleKind::kComb:
+      return even_section(shape);
+    case ScheduleKind::kUnordered:
+    case ScheduleKind::kBand:
+      return min_int(max_int(even_section(shape), l2_section(shape)), shape.num_lists());
+    default:
+      return 1;  // one head after the other
+  }
+}
+
+// The grid that kernel, CPU path and tools walk for one call.
 constexpr TileGrid make_grid(GridShape const& shape, ScheduleKind schedule) {
   BwdConfig const config = bwd_config(shape.key);
   return {.seqlen_q = shape.seqlen_q, .seqlen_k = shape.seqlen_k, .block_m = config.block_m,
           .block_n = config.block_n, .num_heads = shape.num_heads_k, .batch = shape.batch,
           .mask = shape.key.mask, .schedule = schedule,
-          .section = choose_section({.batch = shape.batch, .num_heads = shape.num_heads,
-                                     .num_heads_k = shape.num_heads_k,
-                                     .seqlen_q = shape.seqlen_q,
-                                     .head_dim = shape.key.head_dim})};
+          .section = choose_section(shape, schedule)};
+}
+
+// What schedule="auto" means for a call.
+struct ScheduleChoice {
+  ScheduleKind kind;
+  bool depends_on_batch;  // another batch size could mean another order
+};
+
+// schedule="auto". Tuning: see docs/schedules.md for the measurements behind it.
+constexpr ScheduleChoice choose_schedule(GridShape const&) {
+  return {.kind = ScheduleKind::kBand, .depends_on_batch = false};
+}
+
+// The same where only `num_ctas` CTAs can be resident: a gang that does not fit gives way to band,
+// which is legal for every call and needs one CTA.
+constexpr ScheduleChoice choose_schedule(GridShape const& shape, int num_ctas) {
+  ScheduleChoice choice = choose_schedule(shape);
+  if (BuiltIn::gang_size(make_grid(shape, choice.kind)) > num_ctas) {
+    choice.kind = ScheduleKind::kBand;
+  }
+  return choice;
 }
 
 }  // namespace dash::schedule

@@ -6,14 +6,15 @@
 
 namespace dash::schedule {
 
-struct ShortestFirst {
+struct ShortestFirst : Monotone {
   static constexpr char const* kName = "shortest_first";
   static constexpr ScheduleKind kKind = ScheduleKind::kShortestFirst;
+  static constexpr char const* kLegalFor = "a causal mask";
 
   DASH_HOST_DEVICE static constexpr bool supports(MaskKind mask) {
     return mask == MaskKind::kCausal;
   }
-  DASH_HOST_DEVICE static constexpr bool is_ordered(TileGrid const&) { return true; }
+  static constexpr bool is_legal(TileGrid const& grid) { return supports(grid.mask); }
   DASH_HOST_DEVICE static constexpr WorkTile work(TileGrid const& grid, int ticket) {
     WorkTile tile = section_work(grid, grid.section, ticket);
     tile.n_block = grid.num_n_blocks() - 1 - tile.n_block;
@@ -26,9 +27,6 @@ struct ShortestFirst {
   DASH_HOST_DEVICE static constexpr int turn(TileGrid const& grid, WorkTile const& tile,
                                              int m_block) {
     return grid.n_end(m_block) - 1 - tile.n_block;
-  }
-  DASH_HOST_DEVICE static constexpr int num_turns(TileGrid const& grid, int m_block) {
-    return grid.num_contributors(m_block);
   }
 };
 

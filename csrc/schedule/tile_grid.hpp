@@ -1,6 +1,6 @@
 // TileGrid: an attention problem counted in tiles, and which (m_block, n_block) tiles exist under
-// the mask. A Q tile is block_m query rows, a KV tile is block_n key rows. "Head" is a KV head:
-// with grouped queries, the Q tiles of every query head of the group follow the same rules.
+// the mask. A Q tile is block_m query rows, a KV tile is block_n key rows. "Head" here is a KV
+// head: with grouped queries, the Q tiles of every query head of the group follow the same rules.
 // Invariant: n_block contributes to m_block  <=>  m_begin(n) <= m < m_end(n)
 //                                            <=>  n_begin(m) <= n < n_end(m).
 #pragma once
@@ -20,6 +20,12 @@ enum class ScheduleKind : int {
   kAscending = 1,
   kShortestFirst = 2,
   kBand = 3,
+  kDescending = 4,
+  kShift = 5,
+  kSymmetricShift = 6,
+  kMirrored = 7,
+  kComb = 8,
+  kRing = 9,
 };
 
 // One work item: a KV tile of one (batch, KV head), swept over its Q tiles by one CTA.
@@ -28,6 +34,9 @@ struct WorkTile {
   int bidh;  // KV head
   int bidb;  // batch entry
 };
+
+// No work tile: the answer of next_tile when an item ends, and of the kernels when no work is left.
+DASH_HOST_DEVICE constexpr WorkTile no_tile() { return {.n_block = -1, .bidh = 0, .bidb = 0}; }
 
 DASH_HOST_DEVICE constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
 DASH_HOST_DEVICE constexpr int min_int(int a, int b) { return a < b ? a : b; }
@@ -42,9 +51,10 @@ struct TileGrid {
   int batch;
   MaskKind mask;
   ScheduleKind schedule;  // read by AnyOf only
-  int section;            // heads per section; orders the dispatch, changes no bit
+  int section;            // (batch, head) lists per section; orders the dispatch, changes no bit
 
-  // Key j is visible to query i under the causal mask iff j <= i + diagonal(): bottom-right.
+  // Key j is visible to query i under the causal mask iff j <= i + diagonal(): bottom-right
+  // aligned.
   DASH_HOST_DEVICE constexpr int diagonal() const { return seqlen_k - seqlen_q; }
 
   DASH_HOST_DEVICE constexpr int num_m_blocks() const { return ceil_div(seqlen_q, block_m); }
@@ -58,7 +68,8 @@ struct TileGrid {
     if (mask == MaskKind::kFull) {
       return 0;
     }
-    // Correctness: clamped before the division: C++ rounds a negative quotient towards zero.
+    // Correctness: clamped before the division, because C++ rounds a negative quotient towards
+    // zero.
     return min_int(max_int(n_block * block_n - diagonal(), 0) / block_m, num_m_blocks());
   }
   DASH_HOST_DEVICE constexpr int m_end(int) const { return num_m_blocks(); }

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 
 from dash import _schedule
-from dash.schedule import dispatch, walks
+from dash.schedule import items, walks
 
+WAVE = 132  # pairs of symmetric_shift that run together
 ORDERED = [name for name in _schedule.schedules() if name != "unordered"]
 
 
 def legal_schedules(causal: bool) -> list[str]:
+    """Schedules that are legal for some shape under the mask."""
     return [name for name in _schedule.schedules() if _schedule.supports(name, causal)]
 
 
@@ -49,8 +51,13 @@ def tiles_by_corner(grid: _schedule.TileGrid) -> set[tuple[int, int]]:
 
 
 def check_tiles(grid: _schedule.TileGrid, tiles: set[tuple[int, int]]) -> None:
-    """Cover, permutation, bijection and the inverse bounds, for one head."""
-    visits = walks(grid)
+    """Cover, permutation, bijection and the inverse bounds, for one head of each parity."""
+    for bidh in range(min(grid.num_heads, 2)):
+        check_head(grid, tiles, bidh)
+
+
+def check_head(grid: _schedule.TileGrid, tiles: set[tuple[int, int]], bidh: int) -> None:
+    visits = walks(grid, bidh)
     by_m: dict[int, list[tuple[int, int]]] = defaultdict(list)  # m -> [(turn, n)]
     for n, walk in enumerate(visits):
         visited = [m for m, _ in walk]
@@ -71,26 +78,72 @@ def check_tiles(grid: _schedule.TileGrid, tiles: set[tuple[int, int]]) -> None:
             assert turns == list(range(len(turns))), f"{describe(grid)}: m_block {m} turns {turns}"
 
 
+def chains(grid: _schedule.TileGrid, bidh: int) -> dict[int, list[int]]:
+    """m_block -> its contributors of head `bidh` in turn order."""
+    by_m: dict[int, dict[int, int]] = defaultdict(dict)
+    for n, walk in enumerate(walks(grid, bidh)):
+        for m, turn in walk:
+            by_m[m][turn] = n
+    return {m: [by_turn[turn] for turn in sorted(by_turn)] for m, by_turn in by_m.items()}
+
+
 def check_dispatch(grid: _schedule.TileGrid) -> None:
-    """Dispatch is a bijection, and tickets rise along every chain of an ordered schedule."""
-    order = dispatch(grid)
+    """Dispatch is a bijection. An ordered monotone schedule: tickets rise along every chain. A gang
+    schedule: gangs are consecutive, and edges go to the same or a later gang, within one forward in
+    (visiting step, -item)."""
+    order = items(grid)
+    tiles = [tile for item in order for tile in item]
     wanted = {
         (n, h, b)
         for n in range(grid.num_n_blocks())
         for h in range(grid.num_heads)
         for b in range(grid.batch)
     }
-    assert len(order) == len(wanted) and set(order) == wanted, f"{describe(grid)}: {order}"
+    assert len(tiles) == len(wanted) and set(tiles) == wanted, f"{describe(grid)}: {tiles}"
     if not _schedule.is_ordered(grid):
         return
-    ticket = {tile: index for index, tile in enumerate(order)}
-    visits = walks(grid)
-    chains: dict[int, dict[int, int]] = defaultdict(dict)  # m -> turn -> n
-    for n, walk in enumerate(visits):
-        for m, turn in walk:
-            chains[m][turn] = n
-    for b in range(grid.batch):
-        for h in range(grid.num_heads):
-            for m, chain in chains.items():
-                tickets = [ticket[chain[turn], h, b] for turn in range(len(chain))]
-                assert tickets == sorted(tickets), f"{describe(grid)}: m_block {m}: {tickets}"
+    ticket = {tile: index for index, item in enumerate(order) for tile in item}
+    is_gang = _schedule.gang_size(grid) > 1
+    for h in range(grid.num_heads):
+        for m, chain in chains(grid, h).items():
+            for b in range(grid.batch):
+                tickets = [ticket[n, h, b] for n in chain]
+                if not is_gang:
+                    assert tickets == sorted(tickets), f"{describe(grid)}: m_block {m}: {tickets}"
+    if is_gang:
+        check_gangs(grid, ticket)
+
+
+def check_gangs(grid: _schedule.TileGrid, ticket: dict[tuple[int, int, int], int]) -> None:
+    """The conditions of the gang theorem (docs/schedules.md), from tickets and visiting steps; a
+    tie goes to the item of the greater n."""
+    num_n = grid.num_n_blocks()
+    pairs = (num_n + 1) // 2
+    is_paired = grid.schedule == "symmetric_shift"
+
+    def gang_and_step(n: int) -> tuple[int, int]:
+        """Number of the gang within the head, and the step at which the item comes to n."""
+        if not is_paired:
+            return 0, 0
+        first = min(n, num_n - 1 - n)
+        return first // WAVE, grid.num_steps(first) if n >= pairs else 0
+
+    gangs: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    for (n, h, b), number in ticket.items():
+        if n < pairs or not is_paired:
+            gangs[b, h, gang_and_step(n)[0]].append(number)
+    last = -1
+    for gang in sorted(gangs):
+        numbers = sorted(gangs[gang])
+        assert numbers == list(range(last + 1, last + 1 + len(numbers))), describe(grid)
+        assert len(numbers) <= _schedule.gang_size(grid), describe(grid)
+        last = numbers[-1]
+    place = {}  # (m, n) -> (gang, step of the item, -item)
+    for n, walk in enumerate(walks(grid)):
+        gang, before = gang_and_step(n)
+        first = min(n, num_n - 1 - n) if is_paired else n
+        for step, (m, _) in enumerate(walk):
+            place[m, n] = (gang, before + step, -first)
+    for m, chain in chains(grid, 0).items():
+        places = [place[m, n] for n in chain]
+        assert places == sorted(places), f"{describe(grid)}: m_block {m}: {places}"

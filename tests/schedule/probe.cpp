@@ -15,16 +15,19 @@ int main() {
          grid.num_heads >> grid.batch >> mask >> schedule >> grid.section) {
     grid.mask = static_cast<MaskKind>(mask);
     grid.schedule = static_cast<ScheduleKind>(schedule);
-    for (int ticket = 0; ticket < grid.num_work_tiles(); ++ticket) {
-      WorkTile const tile = BuiltIn::work(grid, ticket);
-      std::cout << tile.n_block << ',' << tile.bidh << ',' << tile.bidb << ' ';
+    for (int ticket = 0; ticket < BuiltIn::num_tickets(grid); ++ticket) {
+      for (WorkTile const& tile : item(grid, ticket)) {
+        std::cout << tile.n_block << ',' << tile.bidh << ',' << tile.bidb << ' ';
+      }
     }
     std::cout << '|';
-    for (int n_block = 0; n_block < grid.num_n_blocks(); ++n_block) {
-      for (auto const& [m_block, turn] : walk(grid, n_block)) {
-        std::cout << ' ' << m_block << ':' << turn;
+    for (int bidh = 0; bidh < min_int(grid.num_heads, 2); ++bidh) {
+      for (int n_block = 0; n_block < grid.num_n_blocks(); ++n_block) {
+        for (auto const& [m_block, turn] : walk(grid, {n_block, bidh, 0})) {
+          std::cout << ' ' << m_block << ':' << turn;
+        }
+        std::cout << ';';
       }
-      std::cout << ';';
     }
     std::cout << '\n';
   }

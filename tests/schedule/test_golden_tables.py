@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dash import _schedule
-from dash.schedule import dispatch, render, walks
+from dash.schedule import dispatch, items, render, walks
 
 
 def table(text: str) -> list[list[tuple[int, int]]]:
@@ -51,6 +51,122 @@ def test_shortest_first_causal() -> None:
     assert [n for n, _, _ in dispatch(grid)] == [2, 1, 0]
 
 
+def test_descending_causal() -> None:
+    grid = _schedule.TileGrid(384, 384, 64, 128, 2, causal=True, schedule="descending")
+    assert walks(grid) == table("""
+        5,0 4,0 3,0 2,0 1,0 0,0
+        5,1 4,1 3,1 2,1
+        5,2 4,2
+    """)
+    assert [(h, n) for n, h, _ in dispatch(grid)] == [
+        *[(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
+    ]
+
+
+def test_descending_full() -> None:
+    grid = _schedule.TileGrid(240, 256, 80, 128, schedule="descending")
+    assert walks(grid) == table("""
+        2,0 1,0 0,0
+        2,1 1,1 0,1
+    """)
+
+
+def test_comb_causal() -> None:
+    grid = _schedule.TileGrid(512, 512, 128, 128, causal=True, schedule="comb")
+    assert [n for n, _, _ in dispatch(grid)] == [0, 2, 1, 3]
+    assert walks(grid) == table("""
+        3,0 2,0 1,0 0,0
+        3,2 2,2 1,1
+        3,1 2,1
+        3,3
+    """)
+
+
+def test_comb_in_blocks_of_16() -> None:
+    """20 KV tiles: 0 2 .. 14, 1 3 .. 15, then 16 18 17 19."""
+    grid = _schedule.TileGrid(20 * 128, 20 * 128, 128, 128, causal=True, schedule="comb")
+    order = [n for n, _, _ in dispatch(grid)]
+    assert order == [*range(0, 16, 2), *range(1, 16, 2), 16, 18, 17, 19]
+    last = sorted(range(20), key=lambda n: _schedule.turn(grid, n, 19))
+    assert last == order
+
+
+def test_shift_full() -> None:
+    grid = _schedule.TileGrid(480, 384, 80, 128, schedule="shift")
+    assert _schedule.gang_size(grid) == 3
+    assert walks(grid) == table("""
+        2,0 3,0 4,0 5,0 0,1 1,2
+        1,0 2,1 3,1 4,1 5,1 0,2
+        0,0 1,1 2,2 3,2 4,2 5,2
+    """)
+
+
+def test_ring_full() -> None:
+    """M = 6, N = 3: starts 0, 2, 4."""
+    grid = _schedule.TileGrid(480, 384, 80, 128, schedule="ring")
+    assert _schedule.gang_size(grid) == 3
+    assert walks(grid) == table("""
+        0,0 1,0 2,1 3,1 4,2 5,2
+        2,0 3,0 4,1 5,1 0,2 1,2
+        4,0 5,0 0,1 1,1 2,2 3,2
+    """)
+
+
+def test_symmetric_shift_causal() -> None:
+    grid = _schedule.TileGrid(512, 512, 128, 128, causal=True, schedule="symmetric_shift")
+    assert _schedule.gang_size(grid) == 2
+    assert sorted(items(grid)) == [[(0, 0, 0), (3, 0, 0)], [(1, 0, 0), (2, 0, 0)]]
+    assert walks(grid) == table("""
+        1,0 2,1 3,1 0,0
+        2,0 3,0 1,1
+        3,2 2,2
+        3,3
+    """)
+
+
+def test_symmetric_shift_with_a_middle_tile_and_steps_of_two() -> None:
+    """N = 3, M = 6: the middle tile 1 is an item of its own; starts 2 and 4 of Q tiles 2 .. 5."""
+    grid = _schedule.TileGrid(384, 384, 64, 128, causal=True, schedule="symmetric_shift")
+    assert sorted(items(grid)) == [[(0, 0, 0), (2, 0, 0)], [(1, 0, 0)]]
+    assert walks(grid) == table("""
+        2,0 3,0 4,1 5,1 0,0 1,0
+        4,0 5,0 2,1 3,1
+        5,2 4,2
+    """)
+
+
+def test_mirrored_causal() -> None:
+    """Even heads as shortest_first, odd ones as band."""
+    grid = _schedule.TileGrid(384, 384, 64, 128, 4, causal=True, schedule="mirrored", section=1)
+    even, odd = walks(grid, 0), walks(grid, 1)
+    assert even == walks(grid, 2) and odd == walks(grid, 3)
+    assert even == table("""
+        0,0 1,0 2,1 3,1 4,2 5,2
+        2,0 3,0 4,1 5,1
+        4,0 5,0
+    """)
+    assert odd == table("""
+        5,0 4,0 3,0 2,0 1,0 0,0
+        5,1 4,1 3,1 2,1
+        5,2 4,2
+    """)
+    assert [(h, n) for n, h, _ in dispatch(grid)] == [
+        *[(0, 2), (0, 1), (0, 0), (1, 0), (1, 1), (1, 2)],
+        *[(2, 2), (2, 1), (2, 0), (3, 0), (3, 1), (3, 2)],
+    ]
+
+
+def test_mirrored_sections_of_an_odd_number_of_heads() -> None:
+    """3 heads, 2 batch entries, sections of 3 lists, 2 KV tiles: 4 even lists, 2 odd ones. Written
+    (batch entry, head, n_block)."""
+    grid = _schedule.TileGrid(256, 256, 128, 128, 3, 2, True, "mirrored", 3)
+    assert [(b, h, n) for n, h, b in dispatch(grid)] == [
+        *[(0, 0, 1), (0, 2, 1), (1, 0, 1), (0, 0, 0), (0, 2, 0), (1, 0, 0)],
+        *[(0, 1, 0), (1, 1, 0), (0, 1, 1), (1, 1, 1)],
+        *[(1, 2, 1), (1, 2, 0)],
+    ]
+
+
 def test_more_queries_than_keys_causal() -> None:
     """Rows 0 .. 127 see no key: their Q tiles have no contributor."""
     grid = _schedule.TileGrid(256, 128, 64, 64, causal=True, schedule="band")
@@ -89,13 +205,28 @@ def test_sections_span_batch_entries() -> None:
 
 
 def test_legal_masks_and_defaults() -> None:
-    assert _schedule.schedules() == ["ascending", "shortest_first", "band", "unordered"]
-    assert [_schedule.supports(name, False) for name in _schedule.schedules()] == [
-        *[True, False, True, True]
-    ]
-    assert all(_schedule.supports(name, True) for name in _schedule.schedules())
-    assert _schedule.supports(_schedule.choose(False), False)
-    assert _schedule.supports(_schedule.choose(True), True)
+    both = {"ascending", "descending", "band", "unordered"}
+    assert {name for name in _schedule.schedules() if _schedule.supports(name, False)} == {
+        *both,
+        *("shift", "ring"),
+    }
+    assert {name for name in _schedule.schedules() if _schedule.supports(name, True)} == {
+        *both,
+        *("shortest_first", "symmetric_shift", "mirrored", "comb"),
+    }
+    assert _schedule.schedules()[-1] == "unordered"
+    for causal in (False, True):
+        for name in _schedule.schedules():
+            claim = name != "unordered"
+            assert _schedule.claims(name) == (claim, claim, claim)
+        for sizes in [(1, 512, 512, 1, 1), (8, 4096, 4096, 32, 8), (1, 100, 5000, 16, 16)]:
+            for head_dim in _schedule.supported_head_dims():
+                name, _ = _schedule.choose("bf16", head_dim, causal, *sizes)
+                grid = _schedule.make_grid("bf16", head_dim, causal, *sizes, name)
+                assert _schedule.is_legal(grid) and _schedule.is_ordered(grid)
+                name, _ = _schedule.choose("bf16", head_dim, causal, *sizes, num_ctas=1)
+                grid = _schedule.make_grid("bf16", head_dim, causal, *sizes, name)
+                assert _schedule.gang_size(grid) == 1
 
 
 def test_render_prints_the_table() -> None:

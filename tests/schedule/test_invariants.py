@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from dash import _schedule
@@ -31,27 +32,54 @@ def lengths(block: int, num_blocks: int) -> list[int]:
     return sorted({before + 1, before + max(block // 2, 1), before + block})
 
 
+def grids_up_to_12_by_12_tiles(causal: bool, name: str) -> Iterator[_schedule.TileGrid]:
+    for block_m, block_n in KERNEL_TILES:
+        of_q = [length for n in range(1, 13) for length in lengths(block_m, n)]
+        of_k = [length for n in range(1, 13) for length in lengths(block_n, n)]
+        pairs = itertools.product(of_q, of_k)
+        if name == "symmetric_shift":
+            limit = 12 * min(block_m, block_n)
+            pairs = [(length, length) for length in {*of_q, *of_k} if length <= limit]
+        for seqlen_q, seqlen_k in pairs:
+            yield _schedule.TileGrid(seqlen_q, seqlen_k, block_m, block_n, 2, 1, causal, name)
+
+
 @pytest.mark.parametrize("causal, name", CASES, ids=CASE_IDS)
 def test_every_grid_up_to_12_by_12_tiles(causal: bool, name: str) -> None:
-    for block_m, block_n in KERNEL_TILES:
-        for num_m, num_n in itertools.product(range(1, 13), repeat=2):
-            pairs = itertools.product(lengths(block_m, num_m), lengths(block_n, num_n))
-            for seqlen_q, seqlen_k in pairs:
-                grid = _schedule.TileGrid(
-                    seqlen_q, seqlen_k, block_m, block_n, causal=causal, schedule=name
-                )
-                assert (grid.num_m_blocks(), grid.num_n_blocks()) == (num_m, num_n)
-                check_tiles(grid, tiles_by_corner(grid))
+    legal = 0
+    for grid in grids_up_to_12_by_12_tiles(causal, name):
+        if _schedule.is_legal(grid):
+            legal += 1
+            check_tiles(grid, tiles_by_corner(grid))
             check_dispatch(grid)
+    assert legal >= (130 if name == "symmetric_shift" else 2000)
+
+
+@pytest.mark.parametrize("causal, name", CASES, ids=CASE_IDS)
+def test_legality(causal: bool, name: str) -> None:
+    """Everything is legal for its mask, but for what legal_for says."""
+    for grid in grids_up_to_12_by_12_tiles(causal, name):
+        if name in ("shift", "ring"):
+            wanted = grid.num_n_blocks() <= grid.num_m_blocks()
+        elif name == "symmetric_shift":
+            wanted = grid.block_m <= grid.block_n or _schedule.is_legal(grid)
+        else:
+            wanted = True
+        assert _schedule.is_legal(grid) == wanted, describe(grid)
+    other = _schedule.TileGrid(512, 512, 64, 128, 1, 1, not causal, name)
+    assert _schedule.is_legal(other) == _schedule.supports(name, not causal)
+    assert not _schedule.is_legal(
+        _schedule.TileGrid(512, 640, 64, 128, 1, 1, True, "symmetric_shift")
+    )
 
 
 @pytest.mark.parametrize("causal, name", CASES, ids=CASE_IDS)
 def test_every_element_lies_in_exactly_one_visited_tile(causal: bool, name: str) -> None:
     for block_m, block_n in [(1, 1), (1, 3), (2, 3), (3, 2), (4, 1), (4, 7)]:
         for seqlen_q, seqlen_k in itertools.product(range(0, 18), repeat=2):
-            grid = _schedule.TileGrid(
-                seqlen_q, seqlen_k, block_m, block_n, causal=causal, schedule=name
-            )
+            grid = _schedule.TileGrid(seqlen_q, seqlen_k, block_m, block_n, 2, 1, causal, name)
+            if not _schedule.is_legal(grid):
+                continue
             tiles = tiles_by_elements(grid)
             assert tiles == tiles_by_corner(grid), describe(grid)
             check_tiles(grid, tiles)
@@ -66,6 +94,7 @@ def test_dispatch_is_a_bijection_for_any_section(causal: bool, name: str) -> Non
             grid = _schedule.TileGrid(
                 length, length, 64, 128, num_heads, batch, causal, name, section
             )
+            assert _schedule.is_legal(grid)
             check_dispatch(grid)
 
 
@@ -78,17 +107,21 @@ def test_more_than_32767_items() -> None:
 
 @pytest.mark.parametrize("causal, name", CASES, ids=CASE_IDS)
 def test_order_depends_on_lengths_tiles_and_mask_only(causal: bool, name: str) -> None:
-    def order(batch: int, num_heads: int, section: int) -> list[list[tuple[int, int]]]:
-        return walks(
-            _schedule.TileGrid(1000, 777, 64, 128, num_heads, batch, causal, name, section)
-        )
+    """And, for mirrored, on the head's parity."""
 
-    alone = order(1, 1, 1)
+    def order(batch: int, num_heads: int, section: int, bidh: int) -> list[list[tuple[int, int]]]:
+        grid = _schedule.TileGrid(1000, 1000, 64, 128, num_heads, batch, causal, name, section)
+        assert _schedule.is_legal(grid)
+        return walks(grid, bidh)
+
+    even, odd = order(1, 2, 1, 0), order(1, 2, 1, 1)
+    assert (even == odd) == (name != "mirrored")
     for batch, num_heads, section in [(1, 8, 8), (7, 3, 2), (64, 16, 16), (2, 1, 1)]:
-        assert order(batch, num_heads, section) == alone
+        assert order(batch, num_heads, section, num_heads - 1) == (odd, even)[num_heads % 2]
+        assert order(batch, num_heads, section, 0) == even
     for head_dim in _schedule.supported_head_dims():
         orders = [
-            walks(_schedule.make_grid("bf16", head_dim, causal, batch, 900, 1000, heads, 2, name))
+            walks(_schedule.make_grid("bf16", head_dim, causal, batch, 1000, 1000, heads, 2, name))
             for batch, heads in [(1, 2), (1, 8), (9, 16)]
         ]
         assert orders[0] == orders[1] == orders[2]
@@ -120,38 +153,56 @@ def test_corner_shapes(causal: bool, name: str) -> None:
             grid = _schedule.TileGrid(
                 seqlen_q, seqlen_k, block_m, block_n, num_heads, 1, causal, name, section
             )
+            if not _schedule.is_legal(grid):
+                continue
             check_tiles(grid, tiles_by_corner(grid))
             check_dispatch(grid)
 
 
 @st.composite
 def large_grids(draw: st.DrawFn) -> _schedule.TileGrid:
-    causal = draw(st.booleans())
-    return _schedule.TileGrid(
-        seqlen_q=draw(st.integers(0, 9_000)),
-        seqlen_k=draw(st.integers(0, 9_000)),
+    """Of every schedule alike, and legal for it."""
+    causal, name = draw(st.sampled_from(CASES))
+    seqlen_q = draw(st.integers(0, 9_000))
+    grid = _schedule.TileGrid(
+        seqlen_q=seqlen_q,
+        seqlen_k=seqlen_q if name == "symmetric_shift" else draw(st.integers(0, 9_000)),
         block_m=draw(st.sampled_from([64, 80, 96, 128, 192])),
         block_n=draw(st.sampled_from([64, 80, 96, 128, 176])),
         num_heads=draw(st.integers(1, 4)),
         batch=draw(st.integers(1, 3)),
         causal=causal,
-        schedule=draw(st.sampled_from(legal_schedules(causal))),
+        schedule=name,
         section=draw(st.integers(1, 16)),
     )
+    assume(_schedule.is_legal(grid))
+    return grid
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(large_grids())
 def test_random_large_grids(grid: _schedule.TileGrid) -> None:
     check_tiles(grid, tiles_by_corner(grid))
     check_dispatch(grid)
 
 
-def test_section_is_at_most_the_number_of_lists() -> None:
+@settings(max_examples=12, deadline=None)
+@given(st.integers(2 * 132 * 2 - 8, 900), st.sampled_from([(1, 1), (1, 2), (2, 4), (3, 4)]))
+def test_symmetric_shift_in_several_waves(seqlen: int, tiles: tuple[int, int]) -> None:
+    length = seqlen * tiles[1] // 2 - seqlen % tiles[1]
+    grid = _schedule.TileGrid(length, length, *tiles, 1, 2, True, "symmetric_shift")
+    assert _schedule.is_legal(grid)
+    assert _schedule.gang_size(grid) <= 132
+    check_tiles(grid, tiles_by_corner(grid))
+    check_dispatch(grid)
+
+
+@pytest.mark.parametrize("name", legal_schedules(True))
+def test_section_is_at_most_the_number_of_lists(name: str) -> None:
     for batch, num_heads, num_heads_k in [(1, 1, 1), (2, 16, 16), (1, 32, 8), (64, 32, 1)]:
         for seqlen in (0, 1, 512, 16_384):
             grid = _schedule.make_grid(
-                "bf16", 128, True, batch, seqlen, seqlen, num_heads, num_heads_k, "band"
+                "bf16", 128, True, batch, seqlen, seqlen, num_heads, num_heads_k, name
             )
             assert 1 <= grid.section <= batch * num_heads_k
             assert grid.num_heads == num_heads_k

@@ -5,54 +5,76 @@ from __future__ import annotations
 import itertools
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 
 from dash import _schedule
 
-from .oracle import describe, legal_schedules
+from .oracle import describe
 from .test_invariants import CASE_IDS, CASES, large_grids
 
 
 @pytest.mark.parametrize("causal, name", CASES, ids=CASE_IDS)
-def test_any_number_of_slots_finishes(causal: bool, name: str) -> None:
+def test_a_gang_or_more_slots_finish(causal: bool, name: str) -> None:
+    """For monotone schedules a gang is one slot."""
+    legal = 0
     for num_m, num_n, heads, section in itertools.product(
-        (1, 2, 5, 12), (1, 2, 7, 12), (1, 3), (1, 2, 3)
+        (1, 2, 5, 12, 24), (1, 2, 7, 12), (1, 3), (1, 2, 3)
     ):
         for extra in (0, -40, 300):
-            grid = _schedule.TileGrid(
-                num_m * 64 - 9,
-                max(num_n * 128 + extra, 1),
-                64,
-                128,
-                heads,
-                2,
-                causal,
-                name,
-                section,
-            )
-            for slots in (*range(1, 9), 13, 1000):
+            seqlen_k = max(num_n * 128 + extra, 1)
+            seqlen_q = seqlen_k if name == "symmetric_shift" else num_m * 64 - 9
+            grid = _schedule.TileGrid(seqlen_q, seqlen_k, 64, 128, heads, 2, causal, name, section)
+            if not _schedule.is_legal(grid):
+                continue
+            legal += 1
+            gang = _schedule.gang_size(grid)
+            for slots in (*range(gang, gang + 8), gang + 13, 1000):
                 assert _schedule.simulate_progress(grid, slots), f"{describe(grid)}: {slots} slots"
+    assert legal >= 100
 
 
-@settings(max_examples=40, deadline=None)
+@pytest.mark.parametrize("num_blocks", range(1, 13))
+def test_every_small_gang_finishes_and_with_a_slot_less_does_not(num_blocks: int) -> None:
+    """Exactly gang_size slots are needed: one less is found to deadlock wherever the gang has
+    two members that wait for each other."""
+    for num_m in range(num_blocks, 13):
+        for name in ("shift", "ring"):
+            grid = _schedule.TileGrid(num_m * 64, num_blocks * 128, 64, 128, 2, 1, False, name)
+            assert _schedule.gang_size(grid) == num_blocks
+            assert _schedule.simulate_progress(grid, num_blocks), describe(grid)
+            if num_blocks > 1:
+                assert not _schedule.simulate_progress(grid, num_blocks - 1), describe(grid)
+    grid = _schedule.TileGrid(
+        num_blocks * 128, num_blocks * 128, 64, 128, 2, 1, True, "symmetric_shift"
+    )
+    gang = _schedule.gang_size(grid)
+    assert gang == (num_blocks + 1) // 2
+    assert _schedule.simulate_progress(grid, gang)
+    if gang > 1:
+        assert not _schedule.simulate_progress(grid, gang - 1), describe(grid)
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(large_grids())
 def test_random_large_grids_finish(grid: _schedule.TileGrid) -> None:
-    for slots in (1, 2, 132):
-        assert _schedule.simulate_progress(grid, slots), f"{describe(grid)}: {slots} slots"
+    gang = _schedule.gang_size(grid)
+    for slots in (gang, gang + 1, 132):
+        if slots >= gang:
+            assert _schedule.simulate_progress(grid, slots), f"{describe(grid)}: {slots} slots"
 
 
-@pytest.mark.parametrize("causal", [False, True])
-def test_a_dispatch_against_the_turns_is_found_to_deadlock(causal: bool) -> None:
+@pytest.mark.parametrize("causal, name", CASES, ids=CASE_IDS)
+def test_a_dispatch_against_the_turns_is_found_to_deadlock(causal: bool, name: str) -> None:
     """The last item of every chain first: it waits for items that get a slot only after it."""
-    for name in legal_schedules(causal):
-        grid = _schedule.TileGrid(768, 768, 128, 128, 1, 1, causal, name)
-        backwards = list(reversed(range(grid.num_work_tiles())))
-        finishes = [_schedule.simulate_progress(grid, slots, backwards) for slots in range(1, 7)]
-        if name == "unordered":
-            assert all(finishes)  # nothing waits
-        else:
-            # Six items of one chain: progress only when the chain's first item holds a slot too.
-            assert finishes == [False] * 5 + [True], f"{name}: {finishes}"
+    grid = _schedule.TileGrid(768, 768, 128, 128, 1, 1, causal, name)
+    tickets = range(_schedule.num_tickets(grid))
+    slots = range(1, len(tickets) + 1)
+    finishes = [_schedule.simulate_progress(grid, n, list(reversed(tickets))) for n in slots]
+    if name == "unordered":
+        assert all(finishes)  # nothing waits
+    else:
+        # One chain: progress only when the chain's first item holds a slot too.
+        assert finishes == [False] * (len(tickets) - 1) + [True], f"{name}: {finishes}"
 
 
 def test_two_swapped_items_are_found_to_deadlock() -> None:
