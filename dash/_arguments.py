@@ -35,6 +35,11 @@ _LEGAL = {
 }
 
 
+def mask_name(causal: bool) -> str:
+    """The mask in messages and kernel names."""
+    return "causal" if causal else "full"
+
+
 @dataclass(frozen=True)
 class Problem:
     """A checked call, without its tensors: what a kernel and a schedule are chosen by."""
@@ -42,11 +47,21 @@ class Problem:
     dtype: torch.dtype
     head_dim: int
     causal: bool
+    sizes: tuple[int, int, int, int, int]  # batch, seqlen_q, seqlen_k, heads, heads of k
     schedule: str  # "auto" or a name of schedules(); "unordered" for deterministic=False
 
     @property
     def kernel_key(self) -> tuple[str, int, str]:
-        return DTYPE_NAMES[self.dtype], self.head_dim, "causal" if self.causal else "full"
+        return DTYPE_NAMES[self.dtype], self.head_dim, mask_name(self.causal)
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        """The first arguments of `_schedule.make_grid` and `_schedule.choose`."""
+        return DTYPE_NAMES[self.dtype], self.head_dim, self.causal, *self.sizes
+
+    def grid(self, schedule: str) -> _schedule.TileGrid:
+        """The problem in tiles, under a schedule's name."""
+        return _schedule.make_grid(*self.shape, schedule)
 
 
 def check_fa3_only(given: dict[str, Any]) -> None:
@@ -92,9 +107,12 @@ def resolve_mask(
 def resolve_schedule_name(deterministic: bool, schedule: str, causal: bool) -> str:
     """The schedule that the operator is given: "auto", or one that is legal for the mask."""
     legal = _LEGAL[causal]
-    mask = "causal" if causal else "full"
     if schedule != "auto" and schedule not in legal:
-        problem = f"is not legal for a {mask} mask" if schedule in SCHEDULES else "is not known"
+        problem = (
+            f"is not legal for a {mask_name(causal)} mask"
+            if schedule in SCHEDULES
+            else "is not known"
+        )
         raise ValueError(f"schedule={schedule!r} {problem}; choose 'auto' or one of {legal}")
     if not deterministic:
         if schedule not in ("auto", "unordered"):
@@ -110,6 +128,51 @@ def resolve_schedule_name(deterministic: bool, schedule: str, causal: bool) -> s
             f"deterministic; pass deterministic=False, or 'auto' or one of {ordered}"
         )
     return schedule
+
+
+def legal_schedules(problem: Problem, num_sms: int | None = None) -> list[str]:
+    """Ordered schedules that the problem can have, on `num_sms` SMs (None: as many as it takes)."""
+    names = []
+    for name in _LEGAL[problem.causal]:
+        grid = problem.grid(name)
+        fits = num_sms is None or _schedule.gang_size(grid) <= num_sms
+        if name != "unordered" and fits and _schedule.is_legal(grid):
+            names.append(name)
+    return names
+
+
+def check_legal(problem: Problem) -> None:
+    """Refuses a named schedule that the lengths do not allow."""
+    if problem.schedule == "auto":
+        return
+    grid = problem.grid(problem.schedule)
+    if not _schedule.is_legal(grid):
+        raise ValueError(
+            f"schedule={problem.schedule!r} is legal for {_schedule.legal_for(problem.schedule)}; "
+            f"here seqlen_q is {grid.seqlen_q}, {grid.num_m_blocks()} Q tiles, and seqlen_k is "
+            f"{grid.seqlen_k}, {grid.num_n_blocks()} KV tiles; choose 'auto' or one of "
+            f"{legal_schedules(problem)}"
+        )
+
+
+def check_residency(problem: Problem, num_sms: int | None) -> None:
+    """Refuses a named schedule that needs more SMs at once than there are (None: no limit)."""
+    if problem.schedule == "auto" or num_sms is None:
+        return
+    gang = _schedule.gang_size(problem.grid(problem.schedule))
+    if gang > num_sms:
+        raise ValueError(
+            f"schedule={problem.schedule!r} needs {gang} SMs at once for this shape, and {num_sms} "
+            "are free (those of the GPU minus sm_margin); choose 'auto' or one of "
+            f"{legal_schedules(problem, num_sms)}"
+        )
+
+
+def free_sms(device: torch.device, sm_margin: int) -> int | None:
+    """SMs that a call on the device may use; None for the CPU, where nothing waits."""
+    if device.type != "cuda":
+        return None
+    return torch.cuda.get_device_properties(device).multi_processor_count - sm_margin
 
 
 def check_shapes(
@@ -219,4 +282,9 @@ def check_problem(
         raise ValueError(f"softcap={softcap} is not yet supported; softcap=0.0 is")
     is_causal = resolve_mask(causal, window_size, q_shape[1], k_shape[1])
     name = resolve_schedule_name(deterministic, schedule, is_causal)
-    return Problem(next(iter(dtypes.values())), q_shape[3], is_causal, name)
+    sizes = (*q_shape[:2], k_shape[1], q_shape[2], k_shape[2])
+    problem = Problem(next(iter(dtypes.values())), q_shape[3], is_causal, sizes, name)
+    # Under torch.compile the operator itself checks when it runs: lengths may be symbols here.
+    if not torch.compiler.is_compiling():
+        check_legal(problem)
+    return problem

@@ -94,6 +94,8 @@ def flash_attn_func(
         schedule,
     )
     _arguments.check_devices(q, k, v)
+    if problem.schedule != "auto" and not torch.compiler.is_compiling():
+        _arguments.check_residency(problem, _arguments.free_sms(q.device, sm_margin))
     out, lse = torch.ops.dash_attn.fwd(
         q,
         k,
@@ -250,11 +252,16 @@ def resolve_schedule(
     softcap: float = 0.0,
     deterministic: bool = True,
     schedule: str = "auto",
+    device: torch.device | str = "cpu",
+    sm_margin: int = 0,
 ) -> ScheduleInfo:
     """The schedule that `flash_attn_func` would use in the backward, and its guarantees.
 
     Args:
-        q_shape, k_shape: shapes as `flash_attn_func` takes them. The others are its arguments.
+        q_shape, k_shape: shapes as `flash_attn_func` takes them.
+        device: where the tensors would be. Some schedules need many SMs at once; on a CUDA device
+            with fewer, less sm_margin, "auto" takes another one. Nothing is limited on the CPU.
+        The others are `flash_attn_func`'s.
 
     Raises:
         ValueError: as `flash_attn_func` would.
@@ -263,14 +270,33 @@ def resolve_schedule(
     problem = _arguments.check_problem(
         *shapes, {"q": dtype}, causal, window_size, softcap, deterministic, schedule
     )
-    mask = "causal" if problem.causal else "full"
+    num_sms = _arguments.free_sms(torch.device(device), sm_margin)
+    _arguments.check_residency(problem, num_sms)
     name = problem.schedule
     if name == "unordered":
         reason = "deterministic=False: contributions to dQ are added as they come"
-        return ScheduleInfo(name, False, False, False, reason)
-    reason = f"asked for by name; legal for a {mask} mask"
+        return ScheduleInfo(name, *_schedule.claims(name), reason)
     if name == "auto":
-        name = _schedule.choose(problem.causal)
-        reason = f"the default for a {mask} mask"
-    reason += ". Its order is a function of lengths, tile sizes and mask alone"
-    return ScheduleInfo(name, True, True, True, reason)
+        return _resolve_auto(problem, num_sms)
+    reason = (
+        f"asked for by name; legal for {_schedule.legal_for(name)}. Its order is a function of "
+        "lengths, tile sizes, mask and head index alone"
+    )
+    return ScheduleInfo(name, *_schedule.claims(name), reason)
+
+
+def _resolve_auto(problem: _arguments.Problem, num_sms: int | None) -> ScheduleInfo:
+    wanted, depends_on_batch = _schedule.choose(*problem.shape)
+    name, _ = _schedule.choose(*problem.shape, num_ctas=num_sms)
+    repeatable, batch_invariant, device_invariant = _schedule.claims(name)
+    reason = f"what 'auto' is for this shape and a {_arguments.mask_name(problem.causal)} mask"
+    gang = _schedule.gang_size(problem.grid(wanted))
+    if name != wanted:
+        reason = f"'auto' is {wanted} for this shape, which needs {gang} SMs; {num_sms} are free"
+    if gang > 1:
+        device_invariant = False
+        reason += f"; with fewer than {gang} SMs free it is another one"
+    if depends_on_batch:
+        batch_invariant = False
+        reason += "; with another batch size it may be another one"
+    return ScheduleInfo(name, repeatable, batch_invariant, device_invariant, reason)

@@ -162,6 +162,11 @@ def backward(
     shape += (batch, seqlen_q, seqlen_k, num_heads, num_heads_k)
     name = _schedule.choose(*shape)[0] if schedule == "auto" else schedule
     grid = _schedule.make_grid(*shape, name)
+    if not _schedule.is_legal(grid):
+        raise ValueError(
+            f"dash: schedule {name!r} is legal for {_schedule.legal_for(name)}; here are "
+            f"{grid.num_m_blocks()} Q tiles and {grid.num_n_blocks()} KV tiles"
+        )
     dq, dk, dv = (x.new_zeros(x.shape) for x in (q, k, v))
     # (b, h, rows): what dP is compared with. A gradient through lse adds P times it to dS.
     dpsum = (_float(dout) * _float(out)).sum(-1).transpose(1, 2)

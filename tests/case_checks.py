@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 import dash
-from dash import _schedule
+from dash import _arguments
 
 from . import reference
 from .cases import CASES, AttentionCase
@@ -26,9 +26,19 @@ from .reference import Results
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor]  # q, k, v, dout
 
 
-def legal_schedules(causal: bool, *, ordered_only: bool = True) -> list[str]:
-    names = [name for name in dash.schedules() if _schedule.supports(name, causal)]
-    return [name for name in names if name != "unordered" or not ordered_only]
+def legal_schedules(
+    case: AttentionCase, device: str = "cpu", *, ordered_only: bool = True, sm_margin: int = 0
+) -> list[str]:
+    """Schedules that the case can have on the device with sm_margin SMs left free."""
+    q_shape = (case.batch, case.seqlen_q, case.heads, case.head_dim)
+    k_shape = (case.batch, case.seqlen_k, case.heads_k, case.head_dim)
+    problem = _arguments.check_problem(
+        *(q_shape, k_shape, k_shape, {"q": case.torch_dtype}),
+        *(case.causal, (-1, -1), 0.0, True, "auto"),
+    )
+    num_sms = _arguments.free_sms(torch.device(device), sm_margin)
+    names = _arguments.legal_schedules(problem, num_sms)
+    return names if ordered_only else [*names, "unordered"]
 
 
 def run(
@@ -73,7 +83,7 @@ def check_reference_and_bits(
     inputs = case.make_inputs(device)
     exact = reference.oracle(inputs, case.causal)
     plain = reference.attention(inputs, case.causal, case.torch_dtype)
-    for schedule in legal_schedules(case.causal, ordered_only=False):
+    for schedule in legal_schedules(case, device, ordered_only=False):
         first = run(inputs, case.causal, schedule)
         assert_close_to_reference(first, exact, plain, f"{case} {schedule}")
         if schedule == "unordered":

@@ -59,25 +59,27 @@ def test_schedules_round_differently_and_band_as_ascending() -> None:
     """
     case = AttentionCase("order", 1, 512, 512, 4, 4, 64, dtype="fp16", causal=True)
     inputs = case.make_inputs("cpu")
-    results = {name: run(inputs, True, name) for name in legal_schedules(True)}
+    results = {name: run(inputs, True, name) for name in legal_schedules(case)}
     assert not torch.equal(results["ascending"].dq, results["shortest_first"].dq)
     assert_bitwise_equal(results["band"].dq, results["ascending"].dq, "dq")
     assert not torch.equal(results["band"].dk, results["ascending"].dk)
 
 
-@pytest.mark.parametrize("name", legal_schedules(True))
+TURNS = AttentionCase("turns", 1, 128, 512, 8, 8, 64, dtype="fp16", causal=True)
+
+
+@pytest.mark.parametrize("name", legal_schedules(TURNS))
 def test_dq_is_added_in_turn_order(name: str) -> None:
     """dq of the last Q tile, added by hand in float32 in the order of the turns; and the opposite
     order would show (fp16: bf16 rounds most of the float32 differences away)."""
-    case = AttentionCase("turns", 1, 128, 512, 8, 8, 64, dtype="fp16", causal=True)
-    q, k, v, dout = case.make_inputs("cpu")
+    q, k, v, dout = TURNS.make_inputs("cpu")
     got = run((q, k, v, dout), True, name)
     grid = _schedule.make_grid("fp16", 64, True, 1, 128, 512, 8, 8, name)
     assert grid.num_m_blocks() == 1 and grid.num_n_blocks() == 4
-    by_turn = sorted(range(4), key=lambda n: _schedule.turn(grid, n, 0))
     visible = reference.visible_keys(128, 512, True, q.device)
     right, wrong = [], []
     for head in range(8):
+        by_turn = sorted(range(4), key=lambda n: _schedule.turn(grid, n, 0, head))
         qf, kf, vf, dof, of = (x[0, :, head].float() for x in (q, k, v, dout, got.out))
         lse, dpsum = got.lse[0, head].unsqueeze(1), (dof * of).sum(-1, keepdim=True)
         parts = []

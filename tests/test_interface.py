@@ -178,15 +178,91 @@ def test_operators_refuse_what_the_functions_refuse() -> None:
 def test_resolve_schedule() -> None:
     for causal in (False, True):
         info = dash.resolve_schedule(GOOD, GOOD, causal)
-        assert info.name in legal_schedules(causal)
-        assert info.repeatable and info.batch_invariant and info.device_invariant and info.reason
-        for name in legal_schedules(causal):
-            assert dash.resolve_schedule(GOOD, GOOD, causal, schedule=name).name == name
+        legal = legal_schedules(AttentionCase("good", 2, 5, 5, 4, 4, 64, causal=causal))
+        assert info.name in legal
+        assert info.repeatable and info.reason
+        for name in legal:
+            info = dash.resolve_schedule(GOOD, GOOD, causal, schedule=name)
+            assert info.name == name
+            assert info.repeatable and info.batch_invariant and info.device_invariant
     info = dash.resolve_schedule(GOOD, GOOD, deterministic=False)
     assert info.name == "unordered"
     assert not (info.repeatable or info.batch_invariant or info.device_invariant)
     with pytest.raises(ValueError, match="shortest_first"):
         dash.resolve_schedule(GOOD, GOOD, schedule="shortest_first")
+
+
+LONG, SHORT = (2, 640, 4, 64), (2, 128, 4, 64)
+
+
+@pytest.mark.parametrize(
+    "name, q_shape, k_shape, causal, words",
+    [
+        ("shift", SHORT, LONG, False, "1 Q tiles, and seqlen_k is 640, 5 KV tiles"),
+        ("ring", SHORT, LONG, False, "a full mask with at least as many Q tiles as KV tiles"),
+        ("symmetric_shift", SHORT, LONG, True, "a causal mask with seqlen_q == seqlen_k"),
+        ("symmetric_shift", LONG, LONG, False, "not legal for a full mask"),
+        ("mirrored", LONG, LONG, False, "not legal for a full mask"),
+        ("shift", LONG, LONG, True, "not legal for a causal mask"),
+    ],
+)
+def test_a_schedule_that_the_shape_does_not_allow(
+    name: str, q_shape: tuple[int, ...], k_shape: tuple[int, ...], causal: bool, words: str
+) -> None:
+    with pytest.raises(ValueError, match=words) as raised:
+        dash.resolve_schedule(q_shape, k_shape, causal, schedule=name)
+    offered = str(raised.value).split("one of")[1]
+    assert "'band'" in offered and f"'{name}'" not in offered
+    ok, reason = dash.is_supported(q_shape, k_shape, causal=causal, schedule=name)
+    assert not ok and words in reason
+    q, k = (torch.zeros(shape, dtype=torch.bfloat16) for shape in (q_shape, k_shape))
+    with pytest.raises(ValueError, match=words):
+        dash.flash_attn_func(q, k, k, causal=causal, schedule=name)
+    with pytest.raises(ValueError, match=f"schedule '{name}' is legal for"):
+        run((q, k, k, q), causal, name)
+
+
+def test_a_gang_that_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """5 KV tiles: shift needs 5 SMs at once, symmetric_shift 3."""
+    from dash import _arguments
+
+    free = 0
+    monkeypatch.setattr(_arguments, "free_sms", lambda device, sm_margin: free)
+    gangs = [("shift", False, 5), ("ring", False, 5), ("symmetric_shift", True, 3)]
+    for name, causal, gang in gangs:
+        free = gang
+        assert dash.resolve_schedule(LONG, LONG, causal, schedule=name).name == name
+        free = gang - 1
+        with pytest.raises(ValueError, match=f"needs {gang} SMs at once.*{gang - 1} are") as raised:
+            dash.resolve_schedule(LONG, LONG, causal, schedule=name)
+        assert "'band'" in str(raised.value)
+        assert f"'{name}'" not in str(raised.value).split("one of")[1]
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_auto_falls_back_where_its_gang_does_not_fit(
+    causal: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever "auto" is: it fits, and what it promises is true."""
+    from dash import _arguments, _schedule
+
+    for free in (1, 3, 132, None):
+        monkeypatch.setattr(_arguments, "free_sms", lambda device, sm_margin, free=free: free)
+        for seqlen in (256, 640, 4096):
+            for heads in (1, 2, 16):
+                shape = (1, seqlen, heads, 128)
+                info = dash.resolve_schedule(shape, shape, causal)
+                sizes = (1, seqlen, seqlen, heads, heads)
+                grid = _schedule.make_grid("bf16", 128, causal, *sizes, info.name)
+                assert _schedule.is_legal(grid)
+                assert free is None or _schedule.gang_size(grid) <= free
+                assert not (info.device_invariant and _schedule.gang_size(grid) > 1)
+                if info.batch_invariant:
+                    names = {
+                        dash.resolve_schedule((b, *shape[1:]), (b, *shape[1:]), causal).name
+                        for b in (1, 2, 3, 8, 64)
+                    }
+                    assert names == {info.name}
 
 
 def test_auto_is_the_schedule_that_resolve_schedule_names() -> None:
@@ -234,5 +310,8 @@ def test_no_kernels_were_built(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_schedules_and_head_dims() -> None:
-    assert dash.schedules() == ["ascending", "shortest_first", "band", "unordered"]
+    assert dash.schedules() == [
+        *["ascending", "shortest_first", "descending", "shift", "symmetric_shift"],
+        *["band", "mirrored", "comb", "ring", "unordered"],
+    ]
     assert dash.supported_head_dims() == [64, 128]

@@ -29,7 +29,7 @@ def check_key(head_dim: int, dtype: str, causal: bool) -> None:
         inputs = case.make_inputs("cuda")
         exact = reference.oracle(inputs, causal)
         plain = reference.attention(inputs, causal, case.torch_dtype)
-        for schedule in legal_schedules(causal, ordered_only=False):
+        for schedule in legal_schedules(case, "cuda", ordered_only=False):
             got = run(inputs, causal, schedule)
             assert_close_to_reference(got, exact, plain, f"{case} {schedule}")
 

@@ -28,7 +28,7 @@ def check_repeats(head_dim: int, causal: bool) -> None:
     dtype = "bf16" if causal else "fp16"
     case = AttentionCase("repeats", 4, 1100, 1300, 16, 8, head_dim, dtype=dtype, causal=causal)
     inputs = case.make_inputs("cuda")
-    for schedule in legal_schedules(causal):
+    for schedule in legal_schedules(case, "cuda"):
         first = run(inputs, causal, schedule)
         for repeat in range(REPEATS):
             assert_results_equal(
@@ -55,7 +55,7 @@ def check_batch_invariance(causal: bool) -> None:
     """A sequence's results do not depend on its slot, the batch size or its neighbours."""
     case = AttentionCase("batch", 5, 700, 900, 8, 4, 128, causal=causal)
     q, k, v, dout = case.make_inputs("cuda")
-    for schedule in legal_schedules(causal):
+    for schedule in legal_schedules(case, "cuda"):
         together = run((q, k, v, dout), causal, schedule)
         for b in (0, 3):
             alone = run(tuple(x[b : b + 1] for x in (q, k, v, dout)), causal, schedule)
@@ -85,7 +85,7 @@ def gqa_dirty_memory() -> None:
     case = CASES["gqa-dirty-memory"]
     check_reference_and_bits(case, "cuda", 3, partial(poison_freed_memory, NAN_BYTE))
     inputs = case.make_inputs("cuda")
-    for schedule in legal_schedules(case.causal):
+    for schedule in legal_schedules(case, "cuda"):
         for byte in (NAN_BYTE, HUGE_BYTE):
             poison_freed_memory(byte)
             first = run(inputs, case.causal, schedule)

@@ -20,9 +20,11 @@ def fewer_sms() -> None:
     case = CASES["fewer-sms"]
     inputs = case.make_inputs("cuda")
     case_checks.check_reference_and_bits(case, "cuda")
-    for schedule in legal_schedules(case.causal):
+    for schedule in legal_schedules(case, "cuda"):
         want = run(inputs, case.causal, schedule)
         for sm_margin in (1, 8, 54, 100):
+            if schedule not in legal_schedules(case, "cuda", sm_margin=sm_margin):
+                continue  # a gang that does not fit: device/gangs-that-do-not-fit
             got = run(inputs, case.causal, schedule, sm_margin=sm_margin)
             assert_results_equal(got, want, f"{schedule}, sm_margin {sm_margin}")
 
@@ -34,10 +36,34 @@ def one_sm() -> None:
     for causal in (False, True):
         case = AttentionCase("one SM", 2, 500, 600, 4, 2, 128, causal=causal)
         inputs = case.make_inputs("cuda")
-        for schedule in legal_schedules(causal):
+        for schedule in legal_schedules(case, "cuda", sm_margin=sms - 1):
             want = run(inputs, causal, schedule)
             got = run(inputs, causal, schedule, sm_margin=sms - 1)
             assert_results_equal(got, want, schedule)
+
+
+@registry.check("device/gangs-that-do-not-fit")
+def gangs_that_do_not_fit() -> None:
+    """A named one is refused before a launch, and fits with exactly as many SMs as it needs."""
+    sms = torch.cuda.get_device_properties(0).multi_processor_count
+    for causal in (False, True):
+        case = AttentionCase("gang", 1, 1280, 1280, 2, 2, 128, causal=causal)
+        inputs = case.make_inputs("cuda")
+        want = run(inputs, causal)
+        few = legal_schedules(case, "cuda", sm_margin=sms - 1)
+        for schedule in legal_schedules(case, "cuda"):
+            gang = 1 if schedule in few else (5 if causal else 10)
+            got = run(inputs, causal, schedule)
+            again = run(inputs, causal, schedule, sm_margin=sms - gang)
+            assert_results_equal(again, got, f"{schedule} on {gang} SMs")
+            if gang > 1:
+                with pytest.raises(ValueError, match=f"{schedule}.*needs {gang} SMs"):
+                    dash.flash_attn_func(
+                        *inputs[:3], causal=causal, schedule=schedule, sm_margin=sms - gang + 1
+                    )
+                with pytest.raises(RuntimeError, match=f"{schedule}.*needs {gang} SMs"):
+                    run(inputs, causal, schedule, sm_margin=sms - gang + 1)
+        assert_results_equal(run(inputs, causal), want, "auto")
 
 
 @registry.check("device/two-streams", 60)
@@ -171,6 +197,6 @@ def autograd_path() -> None:
     for causal in (False, True):
         case = AttentionCase("autograd", 2, 200, 300, 4, 2, 64, causal=causal)
         inputs = case.make_inputs("cuda")
-        for schedule in legal_schedules(causal):
+        for schedule in legal_schedules(case, "cuda"):
             got: Results = run_autograd(inputs, causal, schedule=schedule)
             assert_results_equal(got, run(inputs, causal, schedule), schedule)
