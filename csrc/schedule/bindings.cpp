@@ -14,6 +14,7 @@
 #include "config/fwd_config.hpp"
 #include "schedule/choose.hpp"
 #include "schedule/simulate.hpp"
+#include "schedule/timeline.hpp"
 
 namespace py = pybind11;
 using namespace pybind11::literals;
@@ -177,10 +178,49 @@ void bind_orders(py::module_& m) {
      "whether `slots` CTAs that take the tickets in this order finish; False is a deadlock");
 }
 
+Timeline simulate(TileGrid const& grid, int slots, Costs const& costs) {
+  if (slots < 1 || costs.writers < 0 || costs.buffers < 1) {
+    throw std::invalid_argument("slots and buffers must be at least 1, writers at least 0");
+  }
+  return Simulation(grid, slots, costs).run();
+}
+
+void bind_timeline(py::module_& m) {
+  auto const make_costs = [](double compute, double reduce, double lag, double prologue,
+                             double epilogue, int writers, int buffers) {
+    return Costs{compute, reduce, lag, prologue, epilogue, writers, buffers};
+  };
+  using C = Costs;
+  C const standard;
+  py::class_<C>(m, "Costs")
+      .def(py::init(make_costs), py::kw_only(), "compute"_a = standard.compute,
+           "reduce"_a = standard.reduce, "lag"_a = standard.lag, "prologue"_a = standard.prologue,
+           "epilogue"_a = standard.epilogue, "writers"_a = standard.writers,
+           "buffers"_a = standard.buffers)
+      .def_readonly("compute", &C::compute).def_readonly("reduce", &C::reduce)
+      .def_readonly("lag", &C::lag).def_readonly("prologue", &C::prologue)
+      .def_readonly("epilogue", &C::epilogue).def_readonly("writers", &C::writers)
+      .def_readonly("buffers", &C::buffers);
+  py::class_<Step>(m, "Step")
+      .def_readonly("slot", &Step::slot).def_readonly("ticket", &Step::ticket)
+      .def_property_readonly("tile", [](Step const& step) { return tuple_of(step.tile); })
+      .def_readonly("m_block", &Step::m_block).def_readonly("turn", &Step::turn)
+      .def_readonly("compute_begin", &Step::compute_begin)
+      .def_readonly("handed", &Step::handed).def_readonly("add_begin", &Step::add_begin);
+  using T = Timeline;
+  py::class_<T>(m, "Timeline")
+      .def_readonly("steps", &T::steps).def_readonly("is_finished", &T::is_finished)
+      .def_readonly("makespan", &T::makespan).def_readonly("work", &T::work)
+      .def_readonly("waiting", &T::waiting);
+  m.def("simulate", simulate, "grid"_a, "slots"_a, "costs"_a,
+        "what happens when on `slots` CTAs; see csrc/schedule/timeline.hpp");
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_schedule, m) {
   bind_structs(m);
   bind_configs(m);
   bind_orders(m);
+  bind_timeline(m);
 }
