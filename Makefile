@@ -14,7 +14,7 @@ PY := $(abspath $(VENV))/bin/python
 export PATH := $(abspath $(VENV))/bin:$(PATH)
 
 .PHONY: environment build install demo test test-cpu test-schedule gpu-report bench sanitize lint \
-        kernel-stats instantiations wheel clean
+        kernel-stats schedule-pictures instantiations wheel clean
 
 environment:
 	@$(PYTHON) .ci/make_venv.py $(VENV)
@@ -58,6 +58,11 @@ lint: environment
 # Registers and spills of each kernel, from the last build, into bench/kernel_stats.json.
 kernel-stats: build
 	$(PY) -m bench.kernel_stats --write
+
+# The pictures of docs/schedules.md.
+schedule-pictures: install
+	@$(PYTHON) .ci/make_venv.py $(VENV) plot
+	$(PY) docs/pictures/make.py
 
 instantiations:
 	$(PYTHON) csrc/instantiate.py

@@ -4,7 +4,7 @@
 
 Needs the standard library only. If the calling interpreter already has torch >= 2.10, the
 environment sees its packages; what is there is never downloaded again, so that a GPU machine
-without a network works. EXTRA names further requirement groups: "lint".
+without a network works. EXTRA names further requirement groups: "lint", "plot".
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ REQUIREMENTS = {
     "pytest": ((8,), None),
     "hypothesis": ((6,), None),
 }
-GROUPS = {"lint": {"ruff": ((0, 17), None)}}
+GROUPS = {
+    "lint": {"ruff": ((0, 17), None)},
+    "plot": {"rich": ((13,), None), "matplotlib": ((3, 8), None)},
+}
 
 
 def version_of(name: str) -> tuple[int, ...] | None:

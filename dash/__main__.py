@@ -1,4 +1,4 @@
-"""`python -m dash`: build and device; `selftest`: bits; `schedule`: an order as a table."""
+"""`python -m dash`: build and device; `selftest`: bits; `schedule`: orders seen."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import argparse
 import json
 import sys
 
-from . import introspection, schedule, selftest
-from .interface import schedules
+from . import introspection, schedule_cli, selftest
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -16,12 +15,7 @@ def _parser() -> argparse.ArgumentParser:
     commands.add_parser("info", help="build information and the device (the default)")
     test = commands.add_parser("selftest", help="repeat each kernel and compare the bits")
     test.add_argument("--repeats", type=int, default=0, help="default: 20 on a GPU, else 3")
-    table = commands.add_parser("schedule", help="print the order in which dQ is added")
-    table.add_argument("--name", choices=schedules(), default="band")
-    table.add_argument("--causal", action="store_true")
-    table.add_argument("--seqlen-q", type=int, default=512)
-    table.add_argument("--seqlen-k", type=int, default=512)
-    table.add_argument("--head-dim", type=int, default=128)
+    schedule_cli.add_parser(commands)
     return parser
 
 
@@ -42,20 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
             return 2
         return 0 if selftest.run(repeats, print) else 1
     if options.command == "schedule":
-        try:
-            print(
-                schedule.render(
-                    options.name,
-                    causal=options.causal,
-                    seqlen_q=options.seqlen_q,
-                    seqlen_k=options.seqlen_k,
-                    head_dim=options.head_dim,
-                )
-            )
-        except ValueError as error:
-            print(error, file=sys.stderr)
-            return 2
-        return 0
+        return schedule_cli.run(options)
     _print_info()
     return 0
 

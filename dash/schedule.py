@@ -1,14 +1,31 @@
-"""A view of the schedule policies: who visits which Q tile when, and whose turn it is.
+"""The schedule policies as a library: orders, execution in time, and what bounds it.
 
 Everything is asked of `_schedule`, the headers that the kernels are compiled from.
 """
 
 from __future__ import annotations
 
-from . import _arguments, _schedule
+import math
+from collections import defaultdict
+from dataclasses import dataclass
+from functools import cached_property
+
+from . import _arguments, _schedule, dag
 
 TileGrid = _schedule.TileGrid
+Costs = _schedule.Costs
 simulate_progress = _schedule.simulate_progress
+
+# Tuning: cycles of one Q tile on an H200, from clocks inside a kernel of this kind: (compute, drain
+# of dQ, completion + release + acquire). A model of them, not a promise.
+_CYCLES = {
+    (64, False): (4000.0, 1700.0, 2100.0),
+    (64, True): (4000.0, 1700.0, 2100.0),
+    (128, False): (4600.0, 2070.0, 2280.0),
+    (128, True): (4000.0, 1720.0, 2100.0),
+}
+_PROLOGUE_CYCLES, _EPILOGUE_CYCLES = 1500.0, 2500.0
+CYCLES_PER_SECOND = 1.7e9
 
 
 def dispatch(grid: TileGrid) -> list[tuple[int, int, int]]:
@@ -26,6 +43,127 @@ def walks(grid: TileGrid, bidh: int = 0) -> list[list[tuple[int, int]]]:
     return [_schedule.walk(grid, n_block, bidh) for n_block in range(grid.num_n_blocks())]
 
 
+def square_grid(
+    policy: str, *, causal: bool, q_tiles: int, kv_tiles: int, heads: int = 1, section: int = 0
+) -> TileGrid:
+    """A problem of one batch entry with as many queries as keys, cut into the given tiles.
+
+    Args:
+        policy: one of `dash.schedules()`.
+        section: heads per section; 0 is half of the heads, at least one.
+
+    Raises:
+        ValueError: the policy is unknown or not legal for such a grid; the message names those
+            that are.
+    """
+    if min(q_tiles, kv_tiles, heads) < 1 or section < 0:
+        raise ValueError(
+            f"q_tiles={q_tiles}, kv_tiles={kv_tiles}, heads={heads} must be at least 1, and "
+            f"section={section} at least 0"
+        )
+    length = math.lcm(q_tiles, kv_tiles)
+    section = section or max(heads // 2, 1)
+
+    def grid_of(name: str) -> TileGrid:
+        tiles = (length // q_tiles, length // kv_tiles)
+        return TileGrid(length, length, *tiles, heads, 1, causal, name, section)
+
+    legal = [name for name in _arguments.SCHEDULES if _schedule.is_legal(grid_of(name))]
+    if policy not in legal:
+        known = policy in _arguments.SCHEDULES
+        problem = f"is legal for {_schedule.legal_for(policy)}" if known else "is not known"
+        raise ValueError(
+            f"policy={policy!r} {problem}; legal for a {_arguments.mask_name(causal)} mask with "
+            f"{q_tiles} Q tiles and {kv_tiles} KV tiles are {legal}"
+        )
+    return grid_of(policy)
+
+
+def h200_costs(head_dim: int, causal: bool, group_size: int = 1) -> Costs:
+    """Costs of this library's backward kernel on an H200, in SM clocks.
+
+    Args:
+        group_size: query heads per KV head; a Q tile stands for all of them.
+    """
+    compute, reduce, lag = _CYCLES[head_dim, causal]
+    return Costs(
+        compute=compute * group_size,
+        reduce=reduce,
+        lag=lag,
+        prologue=_PROLOGUE_CYCLES,
+        epilogue=_EPILOGUE_CYCLES,
+        writers=2,
+        buffers=1,
+    )
+
+
+@dataclass(frozen=True)
+class Execution:
+    """A schedule on a number of SMs: what happened when. Times are in the costs' unit."""
+
+    grid: TileGrid
+    sms: int
+    costs: Costs
+    timeline: _schedule.Timeline
+
+    @property
+    def makespan(self) -> float:
+        """Time until the last SM is done."""
+        return self.timeline.makespan
+
+    @property
+    def bubble_fraction(self) -> float:
+        """Share of the SMs' time in which nothing is computed: start-up, waiting, end."""
+        return 1.0 - self.timeline.work / max(self.sms * self.makespan, 1e-30)
+
+    @cached_property
+    def steps(self) -> list[_schedule.Step]:
+        """Every visit of a Q tile."""
+        return self.timeline.steps
+
+    @cached_property
+    def rows(self) -> list[list[_schedule.Step]]:
+        """The steps of each SM, in time."""
+        by_slot = defaultdict(list)
+        for step in self.steps:
+            by_slot[step.slot].append(step)
+        return [by_slot[slot] for slot in range(self.sms)]
+
+    @cached_property
+    def graph(self) -> tuple[dag.Dag, list[dag.StepNodes]]:
+        """The execution as a graph; the nodes of each of `steps`."""
+        return dag.build(self.grid, self.steps, self.costs)
+
+    @cached_property
+    def critical_path(self) -> list[tuple[str, _schedule.Step]]:
+        """("compute" or "add", step) along the longest path: to shorten others is in vain."""
+        graph, nodes = self.graph
+        owner = {}
+        for step, node in zip(self.steps, nodes):
+            owner[node.compute] = ("compute", step)
+            owner[node.add] = ("add", step)
+        return [owner[node] for node in dag.longest_path(graph)[1] if node in owner]
+
+
+def execute(grid: TileGrid, sms: int, costs: Costs | None = None) -> Execution:
+    """Simulates the schedule on `sms` SMs.
+
+    Args:
+        costs: default: compute 1, everything else 0.
+
+    Raises:
+        ValueError: fewer SMs than the schedule must have at once: it would wait for ever.
+    """
+    costs = Costs() if costs is None else costs
+    timeline = _schedule.simulate(grid, sms, costs)
+    if not timeline.is_finished:
+        raise ValueError(
+            f"schedule {grid.schedule!r} needs {_schedule.gang_size(grid)} SMs at once for this "
+            f"grid; {sms} is too few: it waits for ever"
+        )
+    return Execution(grid, sms, costs, timeline)
+
+
 def render(
     name: str = "band",
     *,
@@ -38,7 +176,7 @@ def render(
     """One head's order as text: a row per KV tile in dispatch order, "m:turn" per visited Q tile.
 
     Args:
-        name: one of `dash.schedules()`, legal for the mask.
+        name: one of `dash.schedules()`, legal for the mask and the lengths.
         seqlen_q, seqlen_k: rows. head_dim: one of `dash.supported_head_dims()`.
 
     Raises:
@@ -48,8 +186,13 @@ def render(
     if head_dim not in _arguments.HEAD_DIMS:
         raise ValueError(f"head_dim={head_dim} is not supported; {_arguments.HEAD_DIMS} are")
     grid = _schedule.make_grid(dtype, head_dim, causal, 1, seqlen_q, seqlen_k, 1, 1, name)
+    if not _schedule.is_legal(grid):
+        raise ValueError(
+            f"schedule={name!r} is legal for {_schedule.legal_for(name)}; seqlen_q={seqlen_q} has "
+            f"{grid.num_m_blocks()} Q tiles, seqlen_k={seqlen_k} {grid.num_n_blocks()} KV tiles"
+        )
     lines = [
-        f"{name}, {'causal' if causal else 'full'}, seqlen {seqlen_q} x {seqlen_k}, "
+        f"{name}, {_arguments.mask_name(causal)}, seqlen {seqlen_q} x {seqlen_k}, "
         f"tiles {grid.block_m} x {grid.block_n}: m_block:turn in visiting order"
     ]
     ordered = _schedule.is_ordered(grid)

@@ -87,6 +87,15 @@ constexpr int l2_section(GridShape const& shape) {
   return section;
 }
 
+// As many lists as have a KV tile for each SM: with fewer, the long KV tiles of one list and the
+// next run side by side, and wait for each other.
+constexpr int wave_section(GridShape const& shape) {
+  // Tuning: the SMs of an H100 or H200.
+  constexpr int kSms = 132;
+  int const n_blocks = ceil_div(shape.seqlen_k, bwd_config(shape.key).block_n);
+  return ceil_div(kSms, max_int(n_blocks, 1));
+}
+
 // Lists per section. Orders the dispatch; changes no bit.
 constexpr int choose_section(GridShape const& shape, ScheduleKind kind) {
   switch (kind) {
@@ -94,7 +103,8 @@ constexpr int choose_section(GridShape const& shape, ScheduleKind kind) {
       return l2_section(shape);
     case ScheduleKind::kMirrored:
       // Sections of even heads and of odd heads: at most all of either.
-      return min_int(l2_section(shape), max_int(shape.num_lists() / 2, 1));
+      return min_int(max_int(l2_section(shape), wave_section(shape)),
+                     max_int(shape.num_lists() / 2, 1));
     case ScheduleKind::kComb:
       return even_section(shape);
     case ScheduleKind::kUnordered:

@@ -14,8 +14,8 @@
 
 namespace dash::schedule {
 
-// In any one unit of time. With writers == 0 the add is in line: the next tile's compute begins when
-// the add has ended, as in the paper's model.
+// In any one unit of time. With writers == 0 the add is in line: the next tile's compute begins
+// when the add has ended, as in the paper's model.
 struct Costs {
   double compute = 1.0;   // the products of one Q tile
   double reduce = 0.0;    // an add, until its buffer is free again
@@ -129,7 +129,8 @@ class Simulation {
     }
   }
 
-  // Computes the slot's next tile or ends its work tile; false if that must wait or nothing is left.
+  // Computes the slot's next tile or ends its work tile; false if that must wait or nothing is
+  // left.
   bool compute_next(int index) {
     Slot& slot = slots_[index];
     bool const is_in_line = costs_.writers == 0;
