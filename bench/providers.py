@@ -77,6 +77,7 @@ def make_inputs(shape: AttentionShape, dtype: torch.dtype, seed: int = 0) -> Inp
 def _dash_why_not(schedule: str, shape: AttentionShape) -> str | None:
     import dash
 
+    schedule = schedule.split("@")[0]
     return (
         dash.is_supported(
             (shape.batch, shape.seqlen_q, shape.num_heads, shape.head_dim),
@@ -105,7 +106,8 @@ def _dash_prepare(schedule: str, shape: AttentionShape, inputs: Inputs) -> Passe
 
 
 def dash_provider(schedule: str, name: str = "") -> Provider:
-    """dash with a named schedule; "auto" is the default order and "unordered" the baseline."""
+    """dash with a named schedule; "auto" is the default order and "unordered" the baseline. The
+    operators also take "band@16": sections of 16 (batch, head) lists."""
     return Provider(
         name=name or f"dash[{schedule}]",
         deterministic=schedule != "unordered",

@@ -228,8 +228,17 @@ def is_supported(
         return False, str(error)
     reason = _arguments.device_problem(device)
     if not reason and device.type == "cuda":
-        reason = _missing_kernel(problem)
+        reason = _missing_kernel(problem) or _too_few_sms(problem, device)
     return not reason, reason
+
+
+def _too_few_sms(problem: _arguments.Problem, device: torch.device) -> str:
+    """Why a named schedule does not fit the whole device, or ""."""
+    try:
+        _arguments.check_residency(problem, _arguments.free_sms(device, 0))
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 def _missing_kernel(problem: _arguments.Problem) -> str:

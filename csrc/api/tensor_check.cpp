@@ -250,8 +250,13 @@ Problem check_problem(Tensor const& q, Tensor const& k, Tensor const& v, Options
                   .num_heads_k = static_cast<int>(k.size(2)),
                   .softmax_scale = static_cast<float>(options.softmax_scale),
                   .schedule = schedule::ScheduleKind::kBand,
+                  .section = 0,
                   .num_ctas = num_ctas};
-  problem.schedule = check_schedule(options.schedule, problem.shape(), num_ctas);
+  auto const [name, section] = schedule::split_schedule(options.schedule);
+  DASH_CHECK(section >= 0, "dash_attn: schedule=\"" + std::string(options.schedule) +
+                               "\": a number of at least 1 must follow the @");
+  problem.schedule = check_schedule(name, problem.shape(), num_ctas);
+  problem.section = section;
   return problem;
 }
 

@@ -36,6 +36,7 @@ struct Problem {
   int num_heads_k;  // KV heads; divides num_heads
   float softmax_scale;
   schedule::ScheduleKind schedule;
+  int section;   // lists per section; 0: the chosen number
   int num_ctas;  // SMs of the device minus sm_margin
 
   // No score exists: nothing to launch, and every output is empty or a constant.
@@ -46,7 +47,7 @@ struct Problem {
     return {.key = key, .batch = batch, .seqlen_q = seqlen_q, .seqlen_k = seqlen_k,
             .num_heads = num_heads, .num_heads_k = num_heads_k};
   }
-  schedule::TileGrid grid() const { return schedule::make_grid(shape(), schedule); }
+  schedule::TileGrid grid() const { return schedule::make_grid(shape(), schedule, section); }
 };
 
 // The operators' arguments that are not tensors.

@@ -28,7 +28,9 @@ std::string_view name_of(ScheduleKind kind) {
 }
 
 ScheduleKind kind_of(std::string const& name) {
-  if (auto const kind = find_schedule(name)) {
+  auto const [plain_name, section] = split_schedule(name);
+  auto const kind = find_schedule(plain_name);
+  if (kind && section >= 0) {
     return *kind;
   }
   throw std::invalid_argument("schedule='" + name + "' is not known; see schedules()");
@@ -128,7 +130,7 @@ void bind_configs(py::module_& m) {
   m.def("make_grid", [](std::string const& dtype, int head_dim, bool causal, int batch, int sq,
                         int sk, int num_heads, int num_heads_k, std::string const& schedule) {
     return make_grid(shape_of(dtype, head_dim, causal, {batch, sq, sk, num_heads, num_heads_k}),
-                     kind_of(schedule));
+                     kind_of(schedule), split_schedule(schedule).section);
   }, "dtype"_a, "head_dim"_a, "causal"_a, "batch"_a, "seqlen_q"_a, "seqlen_k"_a, "num_heads"_a,
      "num_heads_k"_a, "schedule"_a);
   m.def("choose", [](std::string const& dtype, int head_dim, bool causal, int batch, int sq, int sk,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string_view>
@@ -34,6 +35,29 @@ constexpr std::array<NamedPolicy, sizeof...(P)> named_policies(AnyOf<P...>) {
 }
 
 inline constexpr std::array kNamedPolicies = named_policies(BuiltIn{});
+
+// A schedule as the operators take it: a name, or "band@16" for sections of 16 lists, with which
+// bench/tune_schedules.py measures section sizes.
+struct ScheduleText {
+  std::string_view name;
+  int section;  // 0: the one that choose_section gives; -1: what follows the @ is no such number
+};
+
+constexpr ScheduleText split_schedule(std::string_view text) {
+  std::size_t const at = text.find('@');
+  if (at == std::string_view::npos) {
+    return {text, 0};
+  }
+  int section = 0;
+  for (char const digit : text.substr(at + 1)) {
+    bool const is_digit = digit >= '0' && digit <= '9';
+    section = is_digit && section < 100'000 ? 10 * section + (digit - '0') : -1;
+    if (section < 0) {
+      break;
+    }
+  }
+  return {text.substr(0, at), section > 0 ? section : -1};
+}
 
 constexpr std::optional<ScheduleKind> find_schedule(std::string_view name) {
   for (NamedPolicy const& policy : kNamedPolicies) {
@@ -116,12 +140,13 @@ constexpr int choose_section(GridShape const& shape, ScheduleKind kind) {
 }
 
 // The grid that kernel, CPU path and tools walk for one call.
-constexpr TileGrid make_grid(GridShape const& shape, ScheduleKind schedule) {
+constexpr TileGrid make_grid(GridShape const& shape, ScheduleKind schedule, int section = 0) {
   BwdConfig const config = bwd_config(shape.key);
   return {.seqlen_q = shape.seqlen_q, .seqlen_k = shape.seqlen_k, .block_m = config.block_m,
           .block_n = config.block_n, .num_heads = shape.num_heads_k, .batch = shape.batch,
           .mask = shape.key.mask, .schedule = schedule,
-          .section = choose_section(shape, schedule)};
+          .section = section > 0 ? min_int(section, shape.num_lists())
+                                 : choose_section(shape, schedule)};
 }
 
 // What schedule="auto" means for a call.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from dash import _schedule
 from dash.schedule import dispatch, items, render, walks
 
@@ -227,6 +229,15 @@ def test_legal_masks_and_defaults() -> None:
                 name, _ = _schedule.choose("bf16", head_dim, causal, *sizes, num_ctas=1)
                 grid = _schedule.make_grid("bf16", head_dim, causal, *sizes, name)
                 assert _schedule.gang_size(grid) == 1
+
+
+def test_a_section_size_can_be_named() -> None:
+    shape = ("bf16", 128, True, 2, 1024, 1024, 8, 8)
+    assert _schedule.make_grid(*shape, "band@3").section == 3
+    assert _schedule.make_grid(*shape, "mirrored@100").section == 16
+    for wrong in ("band@", "band@0", "band@-1", "band@x", "band@9999999999", "nothing@3"):
+        with pytest.raises(ValueError, match="is not known"):
+            _schedule.make_grid(*shape, wrong)
 
 
 def test_render_prints_the_table() -> None:
