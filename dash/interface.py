@@ -274,12 +274,16 @@ def resolve_schedule(
 
     Raises:
         ValueError: as `flash_attn_func` would.
+        RuntimeError: no kernel runs on the device.
     """
+    device = torch.device(device)
+    if reason := _arguments.device_problem(device):
+        raise RuntimeError(f"device={str(device)!r}: {reason}")
     shapes = (tuple(q_shape), tuple(k_shape), tuple(k_shape))
     problem = _arguments.check_problem(
         *shapes, {"q": dtype}, causal, window_size, softcap, deterministic, schedule
     )
-    num_sms = _arguments.free_sms(torch.device(device), sm_margin)
+    num_sms = _arguments.free_sms(device, sm_margin)
     _arguments.check_residency(problem, num_sms)
     name = problem.schedule
     if name == "unordered":

@@ -265,6 +265,11 @@ def test_auto_falls_back_where_its_gang_does_not_fit(
                     assert names == {info.name}
 
 
+def test_resolve_schedule_on_a_device_without_kernels() -> None:
+    with pytest.raises(RuntimeError, match=r"^device='xpu': Hopper GPUs"):
+        dash.resolve_schedule(GOOD, GOOD, device="xpu")
+
+
 def test_auto_is_the_schedule_that_resolve_schedule_names() -> None:
     case = AttentionCase("auto", 1, 512, 512, 4, 4, 64, dtype="fp16", causal=True)
     inputs = case.make_inputs("cpu")

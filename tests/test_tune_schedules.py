@@ -23,8 +23,9 @@ def test_shapes_are_the_ones_to_be_tuned() -> None:
 
 
 def test_the_report_counts_where_auto_loses(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("COLUMNS", "150")
     shape = {"batch": 1, "seqlen_q": 512, "seqlen_k": 512, "num_heads": 4, "num_heads_k": 2}
     shape |= {"head_dim": 64, "causal": True, "auto": "band"}
     times = {"unordered": 0.8, "auto": 1.005, "band": 1.0, "comb": 1.2}

@@ -21,8 +21,10 @@ def mask_name(causal: bool) -> str:
 
 
 def check_key(head_dim: int, dtype: str, causal: bool) -> None:
-    """Lengths with and without tails and both sq < sk and sq > sk, under every schedule."""
-    for seqlen_q, seqlen_k in [(512, 512), (1000, 1000), (257, 700), (700, 257)]:
+    """Lengths with and without tails, odd and even numbers of KV tiles, and both sq < sk and
+    sq > sk, under every schedule that each allows."""
+    lengths = [(512, 512), (1000, 1000), (1100, 1100), (257, 700), (700, 257)]
+    for seqlen_q, seqlen_k in lengths:
         case = AttentionCase(
             "key", 2, seqlen_q, seqlen_k, 4, 2, head_dim, dtype=dtype, causal=causal
         )

@@ -26,7 +26,7 @@ def check_repeats(head_dim: int, causal: bool) -> None:
     """50 repeats idle and 50 under load, for every ordered schedule, with enough tiles for several
     waves."""
     dtype = "bf16" if causal else "fp16"
-    case = AttentionCase("repeats", 4, 1100, 1300, 16, 8, head_dim, dtype=dtype, causal=causal)
+    case = AttentionCase("repeats", 4, 1300, 1300, 16, 8, head_dim, dtype=dtype, causal=causal)
     inputs = case.make_inputs("cuda")
     for schedule in legal_schedules(case, "cuda"):
         first = run(inputs, causal, schedule)
@@ -53,7 +53,7 @@ def check_dirty_memory(head_dim: int, causal: bool) -> None:
 
 def check_batch_invariance(causal: bool) -> None:
     """A sequence's results do not depend on its slot, the batch size or its neighbours."""
-    case = AttentionCase("batch", 5, 700, 900, 8, 4, 128, causal=causal)
+    case = AttentionCase("batch", 8, 900, 900, 8, 4, 128, causal=causal)
     q, k, v, dout = case.make_inputs("cuda")
     for schedule in legal_schedules(case, "cuda"):
         together = run((q, k, v, dout), causal, schedule)
@@ -61,11 +61,25 @@ def check_batch_invariance(causal: bool) -> None:
             alone = run(tuple(x[b : b + 1] for x in (q, k, v, dout)), causal, schedule)
             slot = Results(*(x[b : b + 1] for _, x in together.items()))
             assert_results_equal(alone, slot, f"{schedule}, batch entry {b} alone")
-        others = tuple(torch.cat([x[4:], x[:1], x[1:4] * 2]) for x in (q, k, v, dout))
+        three = run(tuple(x[[5, 0, 2]] for x in (q, k, v, dout)), causal, schedule)
+        others = tuple(torch.cat([x[1:4] * 2, x[:1], x[4:]]) for x in (q, k, v, dout))
         moved = run(others, causal, schedule)
-        a = Results(*(x[1:2] for _, x in moved.items()))
-        b0 = Results(*(x[:1] for _, x in together.items()))
-        assert_results_equal(a, b0, f"{schedule}, in another slot")
+        first = Results(*(x[:1] for _, x in together.items()))
+        for results, slot in ((three, 1), (moved, 3)):
+            got = Results(*(x[slot : slot + 1] for _, x in results.items()))
+            assert_results_equal(got, first, f"{schedule}, in slot {slot}")
+
+
+def check_section_sizes(causal: bool) -> None:
+    """The section size orders the dispatch and changes no bit."""
+    case = AttentionCase("sections", 3, 1100, 1100, 6, 3, 128, dtype="fp16", causal=causal)
+    inputs = case.make_inputs("cuda")
+    for schedule in ("band", "mirrored", "comb", "shortest_first"):
+        if schedule in legal_schedules(case, "cuda"):
+            want = run(inputs, causal, schedule)
+            for section in (1, 2, 4, 9):
+                got = run(inputs, causal, f"{schedule}@{section}")
+                assert_results_equal(got, want, f"{schedule}, sections of {section}")
 
 
 for _head_dim, _causal in product(HEAD_DIMS, (False, True)):
@@ -78,6 +92,7 @@ for _causal in (False, True):
     registry.add(
         f"bits/batch-invariance-{mask_name(_causal)}", partial(check_batch_invariance, _causal)
     )
+    registry.add(f"bits/section-sizes-{mask_name(_causal)}", partial(check_section_sizes, _causal))
 
 
 @registry.check("order/gqa-dirty-memory", 60)

@@ -22,7 +22,7 @@ def fewer_sms() -> None:
     case_checks.check_reference_and_bits(case, "cuda")
     for schedule in legal_schedules(case, "cuda"):
         want = run(inputs, case.causal, schedule)
-        for sm_margin in (1, 8, 54, 100):
+        for sm_margin in (1, 8, 18, 54, 92, 100):
             if schedule not in legal_schedules(case, "cuda", sm_margin=sm_margin):
                 continue  # a gang that does not fit: device/gangs-that-do-not-fit
             got = run(inputs, case.causal, schedule, sm_margin=sm_margin)
@@ -70,17 +70,19 @@ def gangs_that_do_not_fit() -> None:
 def two_streams() -> None:
     case = CASES["fewer-sms"]
     inputs = [case.make_inputs("cuda", seed) for seed in (0, 1)]
-    want = [run(one, case.causal) for one in inputs]
     streams = [torch.cuda.Stream() for _ in inputs]
-    torch.cuda.synchronize()
-    for repeat in range(100):
-        got = []
-        for one, stream in zip(inputs, streams, strict=True):
-            with torch.cuda.stream(stream):
-                got.append(run(one, case.causal))
+    for schedule in ("auto", *legal_schedules(case, "cuda")):
+        want = [run(one, case.causal, schedule) for one in inputs]
         torch.cuda.synchronize()
-        for index in (0, 1):
-            assert_results_equal(got[index], want[index], f"stream {index}, repeat {repeat}")
+        for repeat in range(100 if schedule == "auto" else 30):
+            got = []
+            for one, stream in zip(inputs, streams, strict=True):
+                with torch.cuda.stream(stream):
+                    got.append(run(one, case.causal, schedule))
+            torch.cuda.synchronize()
+            for index in (0, 1):
+                what = f"{schedule}, stream {index}, repeat {repeat}"
+                assert_results_equal(got[index], want[index], what)
 
 
 @registry.check("device/cuda-graph", 60)
