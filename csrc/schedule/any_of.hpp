@@ -50,10 +50,10 @@ struct AnyOf<Head, Tail...> {
   DASH_HOST_DEVICE static constexpr bool supports(MaskKind mask) {
     return Head::supports(mask) || (Tail::supports(mask) || ...);
   }
-  static constexpr bool is_legal(TileGrid const& grid) {
+  DASH_HOST_DEVICE static constexpr bool is_legal(TileGrid const& grid) {
     return visit(grid.schedule, [&](auto policy) { return policy.is_legal(grid); });
   }
-  static constexpr int gang_size(TileGrid const& grid) {
+  DASH_HOST_DEVICE static constexpr int gang_size(TileGrid const& grid) {
     return visit(grid.schedule, [&](auto policy) { return policy.gang_size(grid); });
   }
   DASH_HOST_DEVICE static constexpr bool is_ordered(TileGrid const& grid) {

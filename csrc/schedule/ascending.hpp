@@ -12,7 +12,9 @@ struct Ascending : Monotone {
   static constexpr char const* kLegalFor = "any mask";
 
   DASH_HOST_DEVICE static constexpr bool supports(MaskKind) { return true; }
-  static constexpr bool is_legal(TileGrid const& grid) { return supports(grid.mask); }
+  DASH_HOST_DEVICE static constexpr bool is_legal(TileGrid const& grid) {
+    return supports(grid.mask);
+  }
   DASH_HOST_DEVICE static constexpr WorkTile work(TileGrid const& grid, int ticket) {
     return section_work(grid, 1, ticket);
   }

@@ -13,7 +13,9 @@ struct Descending : Monotone {
   static constexpr char const* kLegalFor = "any mask";
 
   DASH_HOST_DEVICE static constexpr bool supports(MaskKind) { return true; }
-  static constexpr bool is_legal(TileGrid const& grid) { return supports(grid.mask); }
+  DASH_HOST_DEVICE static constexpr bool is_legal(TileGrid const& grid) {
+    return supports(grid.mask);
+  }
   DASH_HOST_DEVICE static constexpr WorkTile work(TileGrid const& grid, int ticket) {
     return section_work(grid, 1, ticket);
   }

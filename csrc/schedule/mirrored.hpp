@@ -17,7 +17,9 @@ struct Mirrored : Monotone {
   DASH_HOST_DEVICE static constexpr bool supports(MaskKind mask) {
     return mask == MaskKind::kCausal;
   }
-  static constexpr bool is_legal(TileGrid const& grid) { return supports(grid.mask); }
+  DASH_HOST_DEVICE static constexpr bool is_legal(TileGrid const& grid) {
+    return supports(grid.mask);
+  }
   // The lists of even heads and those of odd heads are two sequences. Sections of S lists are taken
   // from the one and the other in turn; with an odd number of heads the even ones outlast the odd.
   DASH_HOST_DEVICE static constexpr WorkTile work(TileGrid const& grid, int ticket) {

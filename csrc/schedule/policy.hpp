@@ -29,8 +29,8 @@ concept Policy = requires(TileGrid const& grid, WorkTile const& tile, MaskKind m
   { P::kBatchInvariant } -> std::convertible_to<bool>;
   { P::kDeviceInvariant } -> std::convertible_to<bool>;
   { P::supports(mask) } -> std::same_as<bool>;   // legal for some grid with this mask
-  { P::is_legal(grid) } -> std::same_as<bool>;   // host only
-  { P::gang_size(grid) } -> std::same_as<int>;   // host only
+  { P::is_legal(grid) } -> std::same_as<bool>;   // asked on the host only
+  { P::gang_size(grid) } -> std::same_as<int>;   // asked on the host only
   { P::is_ordered(grid) } -> std::same_as<bool>;
   { P::num_tickets(grid) } -> std::same_as<int>;
   { P::work(grid, i) } -> std::same_as<WorkTile>;
@@ -61,7 +61,7 @@ struct Ordered {
 
 // Along every chain of turns the tickets increase: no deadlock with one CTA or more.
 struct Monotone : Ordered {
-  static constexpr int gang_size(TileGrid const&) { return 1; }
+  DASH_HOST_DEVICE static constexpr int gang_size(TileGrid const&) { return 1; }
 };
 
 // Sections: the (batch, head) list is cut into sections of `section` heads. Inside a section the

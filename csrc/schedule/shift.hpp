@@ -15,11 +15,13 @@ struct Shift : Ordered {
   DASH_HOST_DEVICE static constexpr bool supports(MaskKind mask) {
     return mask == MaskKind::kFull;
   }
-  static constexpr bool is_legal(TileGrid const& grid) {
+  DASH_HOST_DEVICE static constexpr bool is_legal(TileGrid const& grid) {
     return supports(grid.mask) && grid.num_n_blocks() <= grid.num_m_blocks();
   }
   // All KV tiles of a head.
-  static constexpr int gang_size(TileGrid const& grid) { return max_int(grid.num_n_blocks(), 1); }
+  DASH_HOST_DEVICE static constexpr int gang_size(TileGrid const& grid) {
+    return max_int(grid.num_n_blocks(), 1);
+  }
   DASH_HOST_DEVICE static constexpr WorkTile work(TileGrid const& grid, int ticket) {
     return section_work(grid, 1, ticket);
   }

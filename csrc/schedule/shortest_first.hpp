@@ -14,7 +14,9 @@ struct ShortestFirst : Monotone {
   DASH_HOST_DEVICE static constexpr bool supports(MaskKind mask) {
     return mask == MaskKind::kCausal;
   }
-  static constexpr bool is_legal(TileGrid const& grid) { return supports(grid.mask); }
+  DASH_HOST_DEVICE static constexpr bool is_legal(TileGrid const& grid) {
+    return supports(grid.mask);
+  }
   DASH_HOST_DEVICE static constexpr WorkTile work(TileGrid const& grid, int ticket) {
     WorkTile tile = section_work(grid, grid.section, ticket);
     tile.n_block = grid.num_n_blocks() - 1 - tile.n_block;

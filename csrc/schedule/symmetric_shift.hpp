@@ -22,7 +22,7 @@ struct SymmetricShift : Ordered {
   DASH_HOST_DEVICE static constexpr bool supports(MaskKind mask) {
     return mask == MaskKind::kCausal;
   }
-  static constexpr bool is_legal(TileGrid const& grid) {
+  DASH_HOST_DEVICE static constexpr bool is_legal(TileGrid const& grid) {
     if (!supports(grid.mask) || grid.seqlen_q != grid.seqlen_k) {
       return false;
     }
@@ -35,7 +35,7 @@ struct SymmetricShift : Ordered {
     }
     return true;
   }
-  static constexpr int gang_size(TileGrid const& grid) {
+  DASH_HOST_DEVICE static constexpr int gang_size(TileGrid const& grid) {
     return max_int(min_int(num_pairs(grid), kWave), 1);
   }
   DASH_HOST_DEVICE static constexpr int num_tickets(TileGrid const& grid) {

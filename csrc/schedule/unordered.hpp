@@ -15,7 +15,7 @@ struct Unordered : Monotone {
   static constexpr bool kDeviceInvariant = false;
 
   DASH_HOST_DEVICE static constexpr bool supports(MaskKind) { return true; }
-  static constexpr bool is_legal(TileGrid const&) { return true; }
+  DASH_HOST_DEVICE static constexpr bool is_legal(TileGrid const&) { return true; }
   DASH_HOST_DEVICE static constexpr bool is_ordered(TileGrid const&) { return false; }
   DASH_HOST_DEVICE static constexpr WorkTile work(TileGrid const& grid, int ticket) {
     return section_work(grid, grid.section, ticket);
