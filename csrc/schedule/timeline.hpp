@@ -65,7 +65,7 @@ class Simulation {
     }
     bool const is_finished =
         taken_ == num_tickets && std::all_of(slots_.begin(), slots_.end(), [](Slot const& slot) {
-          return slot.tile.n_block < 0;
+          return slot.tile.n_block < 0 && slot.num_added == slot.sequence.size();
         });
     double makespan = 0.0;
     for (Slot const& slot : slots_) {
