@@ -140,14 +140,16 @@ template <class Traits, class Acc>
 CUTE_DEVICE void hand_over_dq(typename Traits::SharedStorage& smem, Acc const& tdQrdQ,
                               int tile_count, int thread) {
   int const warpgroup = thread / 128;
-  if (tile_count > 0) {
-    // Arrives: the writer lane (1) of the previous Q tile. Waits: this warpgroup. Protects:
-    // smem.dq[warpgroup] from being overwritten while the copy engine reads it.
-    int const previous = tile_count - 1;
+  int const previous = tile_count - Traits::kStagesDq;
+  if (previous >= 0) {
+    // Arrives: the writer lane (1) of the Q tile that had this stage. Waits: this warpgroup.
+    // Protects: the stage from being overwritten while the copy engine reads it.
     cutlass::arch::ClusterBarrier::wait(&smem.dq_empty[previous % kNumDqWriters][warpgroup],
                                         (previous / kNumDqWriters) % 2);
   }
-  float4* const target = reinterpret_cast<float4*>(smem.dq[warpgroup]) + thread % 128;
+  float4* const target =
+      reinterpret_cast<float4*>(smem.dq[tile_count % Traits::kStagesDq][warpgroup]) +
+      thread % 128;
   CUTE_UNROLL
   for (int i = 0; i < size(tdQrdQ); i += 4) {
     target[(i / 4) * 128] =

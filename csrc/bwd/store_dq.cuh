@@ -87,12 +87,13 @@ struct StoreDq {
   template <class Move>
   CUTE_DEVICE void move_tile(float* accum, Move move) {
     uint32_t const phase = (tile_count / kNumDqWriters) % 2;
+    int const stage = tile_count % Traits::kStagesDq;
     CUTE_UNROLL
     for (int warpgroup = 0; warpgroup < Traits::kNumMmaWarpgroups; ++warpgroup) {
       // Arrives: the warps (4) of the MMA warpgroup, each after a generic -> async proxy fence of
-      // every lane. Waits: this lane. Protects: smem.dq[warpgroup] until it is fully written.
+      // every lane. Waits: this lane. Protects: smem.dq of this stage until it is fully written.
       cutlass::arch::ClusterBarrier::wait(&smem.dq_full[writer][warpgroup], phase);
-      move(accum + warpgroup * Traits::kDqFloatsPerWarpgroup, smem.dq[warpgroup]);
+      move(accum + warpgroup * Traits::kDqFloatsPerWarpgroup, smem.dq[stage][warpgroup]);
       bulk::commit();
     }
     // Arrives: this lane (1). Waits: the MMA warpgroup, before it writes its half again. Guarantee:

@@ -50,6 +50,8 @@ struct BwdTraits {
   static constexpr int kStagesQ = kConfig.stages_q;
   static constexpr int kStagesDo = kConfig.stages_do;
   static constexpr int kStagesDs = kConfig.stages_ds;
+  static constexpr int kStagesDq = kConfig.stages_dq;
+  static_assert(kStagesDq == 1 || kStagesDq == kNumDqWriters, "see the barriers of smem.dq");
   static constexpr int kStagesWork = 2;
   static constexpr int kNumMmaWarpgroups = BwdConfig::kNumMmaWarpgroups;
   static constexpr int kNumMmaThreads = 128 * kNumMmaWarpgroups;
@@ -137,7 +139,7 @@ struct BwdTraits {
     alignas(1024) Element q[cosize_v<SmemLayoutQ>];
     alignas(1024) Element dout[cosize_v<SmemLayoutDo>];
     alignas(1024) Element ds[cosize_v<SmemLayoutDs>];
-    alignas(128) float dq[kNumMmaWarpgroups][kDqFloatsPerWarpgroup];
+    alignas(128) float dq[kStagesDq][kNumMmaWarpgroups][kDqFloatsPerWarpgroup];
     alignas(16) float lse_log2[kStagesQ][kBlockM];
     alignas(16) float dpsum[kStagesDo][kBlockM];
     RingBarriers<1> ring_k;
@@ -146,8 +148,9 @@ struct BwdTraits {
     RingBarriers<kStagesDo> ring_do;  // also guards dpsum
     RingBarriers<kStagesWork> ring_work;
     schedule::WorkTile work[kStagesWork];  // n_block < 0: no work is left
-    // dq[wg] changes hands between MMA warpgroup wg and the two writer warps, which take alternate
-    // Q tiles: tile i belongs to writer i mod 2 and is the (i / 2)-th phase of its barriers.
+    // dq[..][wg] changes hands between MMA warpgroup wg and the two writer warps, which take
+    // alternate Q tiles: tile i uses stage i mod kStagesDq, belongs to writer i mod 2 and is the
+    // (i / 2)-th phase of that writer's barriers.
     alignas(8) uint64_t dq_full[kNumDqWriters][kNumMmaWarpgroups];
     alignas(8) uint64_t dq_empty[kNumDqWriters][kNumMmaWarpgroups];
   };
