@@ -54,10 +54,10 @@ constexpr BwdConfig kConfig =
 }}  // namespace
 
 void {name}(BwdParams const& params, cudaStream_t stream) {{
-  launch<kConfig, schedule::BuiltIn>(params, stream);
+  launch<kConfig, schedule::BuiltInFor<kConfig.key.mask>>(params, stream);
 }}
 std::vector<KernelAttributes> {name}_attributes() {{
-  return attributes<kConfig, schedule::BuiltIn>();
+  return attributes<kConfig, schedule::BuiltInFor<kConfig.key.mask>>();
 }}
 
 }}  // namespace dash::bwd

@@ -78,6 +78,7 @@ bwd::BwdParams fill_params(Problem const& problem, BackwardTensors const& tensor
           .grid = problem.grid(),
           .num_heads = problem.num_heads,
           .group_size = problem.num_heads / problem.num_heads_k,
+          .gang_size = schedule::BuiltIn::gang_size(problem.grid()),
           .softmax_scale = problem.softmax_scale,
           .num_ctas = problem.num_ctas};
 }

@@ -19,6 +19,9 @@ CUTE_DEVICE void init_barriers(typename Traits::SharedStorage& smem) {
   smem.ring_q.init(1, Traits::kNumMmaWarps);
   smem.ring_do.init(1, Traits::kNumMmaWarps);
   smem.ring_work.init(1, Traits::kNumMmaWarps + kNumDqWriters);
+  for (uint64_t& barrier : smem.adds_done) {
+    cutlass::arch::ClusterBarrier::init(&barrier, kNumDqWriters);
+  }
   for (int writer = 0; writer < kNumDqWriters; ++writer) {
     for (int warpgroup = 0; warpgroup < Traits::kNumMmaWarpgroups; ++warpgroup) {
       cutlass::arch::ClusterBarrier::init(&smem.dq_full[writer][warpgroup], 4);

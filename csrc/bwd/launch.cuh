@@ -41,21 +41,38 @@ typename Traits::MainArguments make_main_arguments(BwdParams const& params) {
           params.softmax_scale * kLog2e, params};
 }
 
+template <class Traits>
+void launch_main(typename Traits::MainArguments const& arguments, cudaStream_t stream) {
+  BwdParams const& params = arguments.params;
+  constexpr int kSharedBytes = sizeof(typename Traits::SharedStorage);
+  DASH_CUDA_CHECK(cudaFuncSetAttribute(main_kernel<Traits>,
+                                       cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
+  int const num_ctas = std::min(params.num_ctas, Traits::Policy::num_tickets(params.grid));
+  // Correctness: a gang's CTAs wait for each other. A cooperative launch starts all CTAs or none,
+  // whatever else occupies the device.
+  cudaLaunchAttribute attribute;
+  attribute.id = cudaLaunchAttributeCooperative;
+  attribute.val.cooperative = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(num_ctas);
+  config.blockDim = dim3(Traits::kNumThreads);
+  config.dynamicSmemBytes = kSharedBytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = params.gang_size > 1 ? 1 : 0;
+  DASH_CUDA_CHECK(cudaLaunchKernelEx(&config, main_kernel<Traits>, arguments));
+}
+
 template <BwdConfig kConfig, class Policy>
 void launch(BwdParams const& params, cudaStream_t stream) {
   using Traits = BwdTraits<kConfig, Policy>;
   int const num_q_tiles =
       params.grid.batch * params.num_heads * params.grid.num_m_blocks();
-  constexpr int kSharedBytes = sizeof(typename Traits::SharedStorage);
   auto const arguments = make_main_arguments<Traits>(params);
-  DASH_CUDA_CHECK(cudaFuncSetAttribute(main_kernel<Traits>,
-                                       cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
 
   preprocess_kernel<Traits><<<num_q_tiles, kPreprocessThreads, 0, stream>>>(params);
   DASH_CUDA_CHECK(cudaGetLastError());
-  int const num_ctas = std::min(params.num_ctas, params.grid.num_work_tiles());
-  main_kernel<Traits><<<num_ctas, Traits::kNumThreads, kSharedBytes, stream>>>(arguments);
-  DASH_CUDA_CHECK(cudaGetLastError());
+  launch_main<Traits>(arguments, stream);
   postprocess_kernel<Traits><<<num_q_tiles, Traits::kNumMmaThreads, 0, stream>>>(params);
   DASH_CUDA_CHECK(cudaGetLastError());
 }

@@ -10,19 +10,6 @@
 
 namespace dash::bwd {
 
-// How many Q tiles and work tiles came before, each modulo 2^16: all that ring positions need.
-// Tuning: two counters, or the states of five rings, spill in 24 registers.
-struct PackedCounts {
-  uint32_t packed;
-
-  CUTE_DEVICE int q_tiles() const { return packed & 0xffffu; }
-  CUTE_DEVICE int work_tiles() const { return packed >> 16; }
-  CUTE_DEVICE void next_q_tile() {
-    packed = (packed & 0xffff0000u) | ((packed + 1) & 0xffffu);
-  }
-  CUTE_DEVICE void next_work_tile() { packed += 0x10000u; }
-};
-
 template <class Traits>
 struct Load {
   using SharedStorage = typename Traits::SharedStorage;
@@ -33,9 +20,10 @@ struct Load {
   PackedCounts counts = {};
 
   CUTE_DEVICE void run() {
+    // Stands for the work tile before the first.
+    smem.work[Traits::kStagesWork - 1] = schedule::no_tile();
     for (;; counts.next_work_tile()) {
-      int const ticket = atomicAdd(arguments.params.ticket, 1);
-      schedule::WorkTile const tile = work_of(ticket);
+      schedule::WorkTile const tile = next_work_tile();
       // Arrives: each MMA warp (8) and dQ writer (2). Waits: this lane, for the work tile before
       // last to have been read.
       auto const state_work = RingState<Traits::kStagesWork>::at(counts.work_tiles());
@@ -46,36 +34,65 @@ struct Load {
       if (tile.n_block < 0) {
         break;
       }
-      load_work_tile(tile);
+      // Tuning: read back at each use, because registers are scarce.
+      load_work_tile(smem.work[state_work.stage]);
     }
   }
 
  private:
-  CUTE_DEVICE schedule::WorkTile work_of(int ticket) {
+  // The rest of the present item, or else a new one.
+  CUTE_DEVICE schedule::WorkTile next_work_tile() {
     schedule::TileGrid grid = Traits::grid(arguments.params);
     // Tuning: hidden from the optimiser, or it prepares the policy's divisions before the loop and
     // keeps them in registers that this warp does not have.
-    asm volatile("" : "+r"(grid.section), "+r"(grid.num_heads), "+r"(grid.seqlen_k));
-    if (ticket >= grid.num_work_tiles()) {
-      return {.n_block = -1, .bidh = 0, .bidb = 0};
+    asm volatile("" : "+r"(grid.section), "+r"(grid.num_heads), "+r"(grid.seqlen_k),
+                 "+r"(grid.batch));
+    schedule::WorkTile const previous =
+        smem.work[counts.last_work_tile() % Traits::kStagesWork];
+    if (previous.n_block >= 0) {
+      schedule::WorkTile const next = Traits::Policy::next_tile(grid, previous);
+      if (next.n_block >= 0) {
+        return next;
+      }
+      if (arguments.params.gang_size > 1) {
+        wait_for_own_adds();
+      }
     }
-    return Traits::Policy::work(grid, ticket);
+    int const ticket = atomicAdd(arguments.params.ticket, 1);
+    return ticket < Traits::Policy::num_tickets(grid) ? Traits::Policy::work(grid, ticket)
+                                                      : schedule::no_tile();
+  }
+
+  // Correctness: members of a gang wait for each other, so that two of them may not meet in one
+  // CTA: no ticket is taken before this CTA's last addition (docs/schedules.md).
+  // Arrives: each dQ writer (2), once a work tile. Waits: this lane, for the work tile before last
+  // and for the last: an item has two at most. Each has a barrier of its own, whose next phase
+  // cannot end before this lane publishes another work tile, so that no parity is ambiguous.
+  CUTE_DEVICE void wait_for_own_adds() {
+    auto const before_last = RingState<Traits::kStagesWork>::at(counts.work_tiles());
+    cutlass::arch::ClusterBarrier::wait(&smem.adds_done[before_last.stage], before_last.phase ^ 1);
+    auto const last = RingState<Traits::kStagesWork>::at(counts.last_work_tile());
+    cutlass::arch::ClusterBarrier::wait(&smem.adds_done[last.stage], last.phase);
   }
 
   CUTE_DEVICE void load_work_tile(schedule::WorkTile const& tile) {
     for_each_q_tile<Traits>(arguments.params, tile, [&](QTile q_tile) {
-      load_q(tile, q_tile);
-      load_do(tile, q_tile);
+      // Elements; 32 bits, because dq_accum has 256 bytes or more for each row of these vectors.
+      uint32_t const first_row =
+          static_cast<uint32_t>(q_tile_index<Traits>(arguments.params, tile, q_tile)) *
+          Traits::kBlockM;
+      load_q(tile, q_tile, first_row);
+      load_do(tile, q_tile, first_row);
       if (q_tile.is_first) {
         // Tuning: after the first q and dout, whose stages are free while the previous work tile's
         // last products still hold k and v.
-        load_kv();
+        load_kv(tile);
       }
       counts.next_q_tile();
     });
   }
 
-  CUTE_DEVICE void load_q(schedule::WorkTile const& tile, QTile q_tile) {
+  CUTE_DEVICE void load_q(schedule::WorkTile const& tile, QTile q_tile, uint32_t first_row) {
     BwdParams const& params = arguments.params;
     auto const state_q = RingState<Traits::kStagesQ>::at(counts.q_tiles());
     producer_acquire(smem.ring_q, state_q);
@@ -84,11 +101,10 @@ struct Load {
     Tensor sQ = make_tensor(make_smem_ptr(smem.q), typename Traits::SmemLayoutQ{});
     copy_tile<Traits::kBlockM>(arguments.tma_q, full, sQ(_, _, state_q.stage), q_tile.m_block,
                                params.grid.seqlen_q, q_tile.bidh, params.num_heads, tile.bidb);
-    int64_t const row = int64_t{q_tile_index<Traits>(params, tile, q_tile)} * Traits::kBlockM;
-    bulk::load(params.lse_log2 + row, full, smem.lse_log2[state_q.stage], Traits::kBytesRow);
+    bulk::load(params.lse_log2 + first_row, full, smem.lse_log2[state_q.stage], Traits::kBytesRow);
   }
 
-  CUTE_DEVICE void load_do(schedule::WorkTile const& tile, QTile q_tile) {
+  CUTE_DEVICE void load_do(schedule::WorkTile const& tile, QTile q_tile, uint32_t first_row) {
     BwdParams const& params = arguments.params;
     auto const state_do = RingState<Traits::kStagesDo>::at(counts.q_tiles());
     producer_acquire(smem.ring_do, state_do);
@@ -97,16 +113,12 @@ struct Load {
     Tensor sdO = make_tensor(make_smem_ptr(smem.dout), typename Traits::SmemLayoutDo{});
     copy_tile<Traits::kBlockM>(arguments.tma_do, full, sdO(_, _, state_do.stage), q_tile.m_block,
                                params.grid.seqlen_q, q_tile.bidh, params.num_heads, tile.bidb);
-    int64_t const row = int64_t{q_tile_index<Traits>(params, tile, q_tile)} * Traits::kBlockM;
-    bulk::load(params.dpsum + row, full, smem.dpsum[state_do.stage], Traits::kBytesRow);
+    bulk::load(params.dpsum + first_row, full, smem.dpsum[state_do.stage], Traits::kBytesRow);
   }
 
-  CUTE_DEVICE void load_kv() {
+  CUTE_DEVICE void load_kv(schedule::WorkTile const& tile) {
     schedule::TileGrid const& grid = arguments.params.grid;
     auto const state_kv = RingState<1>::at(counts.work_tiles());
-    // Tuning: read back, because 24 registers don't hold n_block across the loop.
-    schedule::WorkTile const tile =
-        smem.work[RingState<Traits::kStagesWork>::at(counts.work_tiles()).stage];
     // Waits: for the MMA warps (8) to have finished the previous work tile's products.
     producer_acquire(smem.ring_k, state_kv);
     producer_expect(smem.ring_k, state_kv, Traits::kBytesN);

@@ -59,8 +59,9 @@ CUTE_DEVICE void mma_work_loop(typename Traits::MainArguments const& arguments,
     // Arrives: the load lane (1). Waits: every MMA thread. Protects: smem.work of this stage.
     consumer_wait(smem.ring_work, state_work);
     schedule::WorkTile tile = smem.work[state_work.stage];
-    // Tuning: the same for all lanes; said so, it moves to a uniform register.
+    // Tuning: the same for all lanes; said so, they move to uniform registers.
     tile.n_block = __shfl_sync(0xffffffffu, tile.n_block, 0);
+    tile.bidh = __shfl_sync(0xffffffffu, tile.bidh, 0);
     if (tile.n_block < 0) {
       break;
     }

@@ -34,6 +34,7 @@ struct BwdParams {
   schedule::TileGrid grid;
   int num_heads;   // query heads
   int group_size;  // query heads per KV head
+  int gang_size;   // CTAs that the schedule needs resident at once; 1 for most
   float softmax_scale;
   int num_ctas;  // CTAs of the main kernel: SMs of the device minus sm_margin
 };

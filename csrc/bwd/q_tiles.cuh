@@ -3,6 +3,8 @@
 // Q tile outer, query head of the group inner: dK and dV of a KV head sum over its whole group.
 #pragma once
 
+#include <cstdint>
+
 #include "bwd/params.hpp"
 #include "schedule/tile_grid.hpp"
 
@@ -12,6 +14,20 @@ struct QTile {
   int m_block;
   int bidh;       // query head
   bool is_first;  // of its work tile
+};
+
+// How many Q tiles and work tiles came before, each modulo 2^16: all that ring positions need.
+// Tuning: two counters, or the states of five rings, spill in 24 registers.
+struct PackedCounts {
+  uint32_t packed;
+
+  __device__ __forceinline__ int q_tiles() const { return packed & 0xffffu; }
+  __device__ __forceinline__ int work_tiles() const { return packed >> 16; }
+  __device__ __forceinline__ int last_work_tile() const { return (packed - 0x10000u) >> 16; }
+  __device__ __forceinline__ void next_q_tile() {
+    packed = (packed & 0xffff0000u) | ((packed + 1) & 0xffffu);
+  }
+  __device__ __forceinline__ void next_work_tile() { packed += 0x10000u; }
 };
 
 // Calls `visit(QTile)` for each Q tile of `tile`, in the policy's order.

@@ -21,22 +21,21 @@ struct StoreDq {
   BwdParams const& params;
   SharedStorage& smem;
   int writer;  // 0 or 1
-  // Q tiles seen by this CTA, over all its work tiles; the MMA warpgroups count alike.
-  int tile_count = 0;
+  PackedCounts counts = {};
 
   CUTE_DEVICE void run() {
     bool const is_ordered = Policy::is_ordered(params.grid);
-    RingState<Traits::kStagesWork> state_work;
-    while (true) {
+    for (;; counts.next_work_tile()) {
+      auto const state_work = RingState<Traits::kStagesWork>::at(counts.work_tiles());
+      // Arrives: the load lane (1). Waits: this lane. Protects: smem.work of this stage.
       consumer_wait(smem.ring_work, state_work);
-      schedule::WorkTile const tile = smem.work[state_work.stage];
-      consumer_release_by_lane(smem.ring_work, state_work);
-      state_work.advance();
+      // Tuning: read from shared memory at each use, because registers are scarce.
+      schedule::WorkTile const& tile = smem.work[state_work.stage];
       if (tile.n_block < 0) {
         break;
       }
       for_each_q_tile<Traits>(params, tile, [&](QTile q_tile) {
-        if (tile_count % kNumDqWriters == writer) {
+        if (counts.q_tiles() % kNumDqWriters == writer) {
           if (is_ordered) {
             add_in_turn(tile, q_tile);
           } else {
@@ -45,8 +44,13 @@ struct StoreDq {
             });
           }
         }
-        ++tile_count;
+        counts.next_q_tile();
       });
+      // Arrives: each dQ writer (2). Waits: the load lane, if the schedule works in gangs.
+      cutlass::arch::ClusterBarrier::arrive(&smem.adds_done[state_work.stage]);
+      // Arrives: this lane, as one reader warp. Waits: the load lane, before it publishes the next
+      // but one.
+      consumer_release_by_lane(smem.ring_work, state_work);
     }
     // Correctness: the kernel may not end while the copy engine still reads shared memory.
     bulk::wait_complete();
@@ -59,7 +63,11 @@ struct StoreDq {
   }
 
   CUTE_DEVICE void add_in_turn(schedule::WorkTile const& tile, QTile q_tile) {
-    int const turn = Policy::turn(Traits::grid(params), tile, q_tile.m_block);
+    schedule::TileGrid grid = Traits::grid(params);
+    // Tuning: hidden from the optimiser, or it prepares the policies' divisions before the loop and
+    // keeps them in registers that this warp does not have.
+    asm volatile("" : "+r"(grid.seqlen_q), "+r"(grid.seqlen_k));
+    int const turn = Policy::turn(grid, tile, q_tile.m_block);
     int64_t const index = q_tile_index<Traits>(params, tile, q_tile);
     int* const counter = params.dq_semaphore + index * kSemaphoreStride;
     float* const accum = accum_of(tile, q_tile);
@@ -75,7 +83,7 @@ struct StoreDq {
         bulk::reduce_add(target, source, Traits::kBytesDqHalf);
       });
     }
-    if (turn + 1 < Policy::num_turns(Traits::grid(params), q_tile.m_block)) {
+    if (turn + 1 < Policy::num_turns(grid, q_tile.m_block)) {
       // Correctness: full completion, not `.read`: the next contributor's sum must not overtake.
       bulk::wait_complete();
       semaphore::pass_turn(counter);
@@ -86,8 +94,8 @@ struct StoreDq {
   // memory back as soon as the copy engine has read it.
   template <class Move>
   CUTE_DEVICE void move_tile(float* accum, Move move) {
-    uint32_t const phase = (tile_count / kNumDqWriters) % 2;
-    int const stage = tile_count % Traits::kStagesDq;
+    uint32_t const phase = (counts.q_tiles() / kNumDqWriters) % 2;
+    int const stage = counts.q_tiles() % Traits::kStagesDq;
     CUTE_UNROLL
     for (int warpgroup = 0; warpgroup < Traits::kNumMmaWarpgroups; ++warpgroup) {
       // Arrives: the warps (4) of the MMA warpgroup, each after a generic -> async proxy fence of

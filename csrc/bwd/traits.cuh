@@ -148,6 +148,8 @@ struct BwdTraits {
     RingBarriers<kStagesDo> ring_do;  // also guards dpsum
     RingBarriers<kStagesWork> ring_work;
     schedule::WorkTile work[kStagesWork];  // n_block < 0: no work is left
+    // A stage's phase: both dQ writers have made their last addition of the work tile.
+    alignas(8) uint64_t adds_done[kStagesWork];
     // dq[..][wg] changes hands between MMA warpgroup wg and the two writer warps, which take
     // alternate Q tiles: tile i uses stage i mod kStagesDq, belongs to writer i mod 2 and is the
     // (i / 2)-th phase of that writer's barriers.
