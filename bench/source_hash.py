@@ -26,7 +26,7 @@ def is_source(path: Path) -> bool:
 
 
 def tracked_files(root: Path) -> list[Path] | None:
-    """Files that git tracks below the source folders, relative to `root`; None without git."""
+    """Files that git tracks below the source folders, relative to `root`; None if git knows none."""
     if not (root / ".git").exists():
         return None
     command = ["git", "-C", str(root), "ls-files", "-z", "--", *SOURCE_FOLDERS]
@@ -34,7 +34,7 @@ def tracked_files(root: Path) -> list[Path] | None:
         listing = subprocess.run(command, capture_output=True, check=True, timeout=30).stdout
     except (OSError, subprocess.SubprocessError):
         return None
-    return [Path(name) for name in listing.decode().split("\0") if name]
+    return [Path(name) for name in listing.decode().split("\0") if name] or None
 
 
 def walked_files(root: Path) -> list[Path]:
