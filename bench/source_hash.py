@@ -26,7 +26,7 @@ def is_source(path: Path) -> bool:
 
 
 def tracked_files(root: Path) -> list[Path] | None:
-    """Files that git tracks below the source folders, relative to `root`; None if git knows none."""
+    """Files that git tracks below the source folders, relative to `root`; None if none."""
     if not (root / ".git").exists():
         return None
     command = ["git", "-C", str(root), "ls-files", "-z", "--", *SOURCE_FOLDERS]
