@@ -58,10 +58,11 @@ def serves(name: str, bounds: tuple) -> bool:
 
 def toolkit_major() -> int | None:
     """Major version of the CUDA toolkit that setup.py would find, None without one."""
-    home = os.environ.get("CUDA_HOME") or os.environ.get("CUDA_PATH") or "/usr/local/cuda"
-    inside = str(Path(home) / "bin/nvcc")
-    nvcc = inside if "CUDA_HOME" in os.environ else shutil.which("nvcc") or shutil.which(inside)
-    if nvcc is None or not Path(nvcc).exists():
+    homes = [home for name in ("CUDA_HOME", "CUDA_PATH") if (home := os.environ.get(name))]
+    usual = ["/usr/local/cuda", *map(str, sorted(Path("/usr/local").glob("cuda-*"))[::-1])]
+    places = [*(f"{home}/bin/nvcc" for home in homes), "nvcc", *(f"{x}/bin/nvcc" for x in usual)]
+    nvcc = next((found for place in places if (found := shutil.which(place))), None)
+    if nvcc is None:
         return None
     said = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout
     found = re.search(r"release (\d+)\.", said)

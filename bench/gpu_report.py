@@ -200,7 +200,7 @@ def main(arguments: list[str] | None = None) -> int:
         **environment(),
         "versions": build_versions(),
         "command": command_line(arguments),
-        "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+        "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d"),
         "tests": earlier.get("tests"),
         "kernels": earlier.get("kernels"),
         "peer": PEER,
