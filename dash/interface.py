@@ -79,6 +79,15 @@ def flash_attn_func(
     for name, tensor in (("q", q), ("k", k), ("v", v)):
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{name} must be a torch.Tensor, not {type(tensor).__name__}")
+    if isinstance(softmax_scale, Tensor):
+        raise TypeError(
+            "softmax_scale must be a number, not a tensor: no gradient is computed for it; scale q"
+        )
+    if softmax_scale is not None and not 1e-30 < softmax_scale < 1e30:
+        raise ValueError(
+            f"softmax_scale={softmax_scale!r} must be positive and finite; None means "
+            "1 / sqrt(head_dim)"
+        )
     if not isinstance(sm_margin, int) or sm_margin < 0:
         raise ValueError(f"sm_margin={sm_margin!r} must be an int of at least 0")
     q, k, v = (_autocast(tensor) for tensor in (q, k, v))

@@ -104,7 +104,7 @@ def forward(
             rescale = torch.exp(top_before - shift)
             total = total * rescale + p.sum(-1, keepdim=True)
             acc = acc * rescale + p.to(q.dtype).float() @ vs[..., keys, :]
-        seen = total > 0
+        seen = total != 0  # NaN counts as seen, and shows
         tile = torch.where(seen, acc / torch.where(seen, total, 1.0), 0.0)
         out[:, rows] = tile.flatten(1, 2).transpose(1, 2).to(q.dtype)
         lse[:, :, rows] = (top + torch.log(total)).flatten(1, 2).squeeze(-1)

@@ -320,3 +320,38 @@ def test_schedules_and_head_dims() -> None:
         *["band", "mirrored", "comb", "ring", "unordered"],
     ]
     assert dash.supported_head_dims() == [64, 128]
+
+
+@pytest.mark.parametrize("scale", [0.0, -0.1, float("nan"), float("inf"), 1e-50])
+def test_softmax_scale_must_be_positive_and_finite(scale):
+    q = torch.zeros(1, 4, 1, 64, dtype=torch.bfloat16)
+    with pytest.raises(ValueError, match=r"^softmax_scale="):
+        dash.flash_attn_func(q, q, q, softmax_scale=scale)
+
+
+def test_a_tensor_as_softmax_scale_is_refused():
+    q = torch.zeros(1, 4, 1, 64, dtype=torch.bfloat16)
+    with pytest.raises(TypeError, match="no gradient is computed for it"):
+        dash.flash_attn_func(q, q, q, softmax_scale=torch.nn.Parameter(torch.tensor(0.1)))
+
+
+def test_nan_is_not_swallowed():
+    q, k, v = torch.randn(3, 1, 8, 1, 64).to(torch.bfloat16)
+    q[0, 3, 0, 5] = float("nan")
+    out, lse = dash.flash_attn_func(q, k, v, return_lse=True)
+    rows = torch.arange(8) == 3
+    assert out[0, rows].isnan().all() and lse[0, 0, rows].isnan().all()
+    assert not out[0, ~rows].isnan().any()
+
+
+def test_auto_takes_a_gang_for_few_waves_and_says_that_it_depends_on_the_batch():
+    few = dash.resolve_schedule((1, 2048, 8, 128), (1, 2048, 8, 128), causal=False)
+    assert (few.name, few.batch_invariant) == ("shift", False)
+    many = dash.resolve_schedule((8, 2048, 8, 128), (8, 2048, 8, 128), causal=False)
+    assert (many.name, many.batch_invariant) == ("band", False)
+    large = dash.resolve_schedule((1, 16384, 16, 128), (1, 16384, 16, 128), causal=False)
+    assert (large.name, large.batch_invariant) == ("band", True)
+    causal = dash.resolve_schedule((1, 8192, 4, 128), (1, 8192, 4, 128), causal=True)
+    assert causal.name == "mirrored"
+    grouped = dash.resolve_schedule((1, 8192, 32, 128), (1, 8192, 8, 128), causal=True)
+    assert (grouped.name, grouped.batch_invariant) == ("band", True)

@@ -35,7 +35,7 @@ CUTE_DEVICE void init_barriers(typename Traits::SharedStorage& smem) {
 template <class Traits>
 __global__ void __launch_bounds__(Traits::kNumThreads, 1)
     main_kernel(__grid_constant__ typename Traits::MainArguments const arguments) {
-  extern __shared__ char shared_memory[];
+  extern __shared__ __align__(1024) char shared_memory[];
   auto& smem = *reinterpret_cast<typename Traits::SharedStorage*>(shared_memory);
   int const warp = __shfl_sync(0xffffffffu, threadIdx.x / 32, 0);
   if (threadIdx.x == 0) {

@@ -68,10 +68,11 @@ void launch(BwdParams const& params, cudaStream_t stream) {
   using Traits = BwdTraits<kConfig, Policy>;
   int const num_q_tiles =
       params.grid.batch * params.num_heads * params.grid.num_m_blocks();
-  auto const arguments = make_main_arguments<Traits>(params);
-
   preprocess_kernel<Traits><<<num_q_tiles, kPreprocessThreads, 0, stream>>>(params);
   DASH_CUDA_CHECK(cudaGetLastError());
+  // Correctness: after the first launch. Descriptors are made by the driver, which needs a current
+  // context; in a thread of autograd's the first runtime call is what makes one current.
+  auto const arguments = make_main_arguments<Traits>(params);
   launch_main<Traits>(arguments, stream);
   postprocess_kernel<Traits><<<num_q_tiles, Traits::kNumMmaThreads, 0, stream>>>(params);
   DASH_CUDA_CHECK(cudaGetLastError());

@@ -29,7 +29,9 @@ struct Load {
       auto const state_work = RingState<Traits::kStagesWork>::at(counts.work_tiles());
       producer_acquire(smem.ring_work, state_work);
       smem.work[state_work.stage] = tile;
-      // Arrives: this lane (1). Waits: MMA warps and dQ writers. The arrive releases the store.
+      // Arrives: this lane (1). Waits: MMA warps and dQ writers. The arrive releases the store, and
+      // the clobber keeps the compiler from moving it below.
+      asm volatile("" ::: "memory");
       cutlass::arch::ClusterBarrier::arrive(&smem.ring_work.full[state_work.stage]);
       if (tile.n_block < 0) {
         break;

@@ -118,6 +118,7 @@ CUTE_DEVICE void publish_ds(typename Traits::SharedStorage& smem, RegisterDs con
   // Arrives and waits: all MMA threads (256), each after its own generic -> async proxy fence, so
   // that the product dQ reads the whole dS. With two dS stages the same barrier also protects the
   // tile before last: a thread comes here only after its product dQ of the previous tile is done.
+  asm volatile("" ::: "memory");
   cutlass::arch::fence_view_async_shared();
   named_barrier_sync(BwdBarrier::kDsReady, Traits::kNumMmaThreads);
 }
@@ -157,6 +158,7 @@ CUTE_DEVICE void hand_over_dq(typename Traits::SharedStorage& smem, Acc const& t
   }
   // Arrives: each warp (4) of the warpgroup, after every lane's generic -> async proxy fence.
   // Waits: the writer of this Q tile.
+  asm volatile("" ::: "memory");
   cutlass::arch::fence_view_async_shared();
   __syncwarp();
   if (thread % 32 == 0) {

@@ -60,11 +60,15 @@ CUTLASS_DEVICE void producer_expect(RingBarriers<kStages>& ring, RingState<kStag
 template <int kStages>
 CUTLASS_DEVICE void consumer_wait(RingBarriers<kStages>& ring, RingState<kStages> state) {
   cutlass::arch::ClusterBarrier::wait(&ring.full[state.stage], state.phase);
+  // Correctness: the wrappers of the mbarrier instructions have no memory clobber; without one the
+  // compiler may move reads of the stage above the wait, or below the release.
+  asm volatile("" ::: "memory");
 }
 
 // Reader warps: the whole warp calls this after its last read of the stage.
 template <int kStages>
 CUTLASS_DEVICE void consumer_release(RingBarriers<kStages>& ring, RingState<kStages> state) {
+  asm volatile("" ::: "memory");
   __syncwarp();
   if (threadIdx.x % 32 == 0) {
     cutlass::arch::ClusterBarrier::arrive(&ring.empty[state.stage]);
@@ -75,6 +79,7 @@ CUTLASS_DEVICE void consumer_release(RingBarriers<kStages>& ring, RingState<kSta
 template <int kStages>
 CUTLASS_DEVICE void consumer_release_by_lane(RingBarriers<kStages>& ring,
                                              RingState<kStages> state) {
+  asm volatile("" ::: "memory");
   cutlass::arch::ClusterBarrier::arrive(&ring.empty[state.stage]);
 }
 

@@ -84,10 +84,12 @@ void launch(FwdParams const& params, cudaStream_t stream) {
   using Traits = FwdTraits<kConfig>;
   constexpr int kSharedBytes = sizeof(typename Traits::SharedStorage);
   auto const kernel = fwd_kernel<Traits>;
-  FwdKernelArgs<Traits> const args = make_kernel_args<Traits>(params);
   DASH_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                        kSharedBytes));
   DASH_CUDA_CHECK(cudaMemsetAsync(params.ticket, 0, sizeof(int), stream));
+  // Correctness: after the first runtime call on the stream. Descriptors are made by the driver,
+  // which needs a current context; in a thread of autograd's that call is what makes one current.
+  FwdKernelArgs<Traits> const args = make_kernel_args<Traits>(params);
   int const num_ctas = std::min(params.num_ctas, args.num_items);
   kernel<<<num_ctas, Traits::kNumThreads, kSharedBytes, stream>>>(args);
   DASH_CUDA_CHECK(cudaGetLastError());

@@ -90,11 +90,9 @@ struct GridShape {
   constexpr int num_lists() const { return max_int(batch * num_heads_k, 1); }
 };
 
-// As many lists a section as divide them evenly into sections of 16 or a few more.
-constexpr int even_section(GridShape const& shape) {
-  // Tuning: 16 was the best of the powers of two tried.
-  constexpr int kLists = 16;
-  return ceil_div(shape.num_lists(), max_int(shape.num_lists() / kLists, 1));
+// As many lists a section as divide them evenly into sections of `target` or a few more.
+constexpr int even_section(GridShape const& shape, int target) {
+  return ceil_div(shape.num_lists(), max_int(shape.num_lists() / target, 1));
 }
 
 // The largest power of two of lists whose q, dout (16 bit) and dq_accum (fp32) fit in the part of
@@ -130,10 +128,12 @@ constexpr int choose_section(GridShape const& shape, ScheduleKind kind) {
       return min_int(max_int(l2_section(shape), wave_section(shape)),
                      max_int(shape.num_lists() / 2, 1));
     case ScheduleKind::kComb:
-      return even_section(shape);
-    case ScheduleKind::kUnordered:
+      return even_section(shape, 16);
     case ScheduleKind::kBand:
-      return min_int(max_int(even_section(shape), l2_section(shape)), shape.num_lists());
+      // Tuning: best or within 2 % of it on an H200 (bench/schedule_table.json).
+      return even_section(shape, shape.key.mask == MaskKind::kFull ? 16 : 32);
+    case ScheduleKind::kUnordered:
+      return min_int(max_int(even_section(shape, 16), l2_section(shape)), shape.num_lists());
     default:
       return 1;  // one head after the other
   }
@@ -155,9 +155,24 @@ struct ScheduleChoice {
   bool depends_on_batch;  // another batch size could mean another order
 };
 
-// schedule="auto". Tuning: see docs/schedules.md for the measurements behind it.
-constexpr ScheduleChoice choose_schedule(GridShape const&) {
-  return {.kind = ScheduleKind::kBand, .depends_on_batch = false};
+// schedule="auto": band, which suits many waves of work tiles, and for few waves what keeps the SMs
+// busy. Tuning: bench/schedule_table.json, measured on an H200, whose 132 SMs make a wave.
+constexpr ScheduleChoice choose_schedule(GridShape const& shape) {
+  constexpr int kWave = 132;
+  constexpr int kMostGang = 64;  // fits every Hopper part, so that the order is the same on all
+  int const n_blocks = ceil_div(shape.seqlen_k, bwd_config(shape.key).block_n);
+  int64_t const tiles_of_one = int64_t{n_blocks} * shape.num_heads_k;
+  int64_t const tiles = tiles_of_one * shape.batch;
+  if (shape.key.mask == MaskKind::kFull) {
+    bool const is_possible = n_blocks <= kMostGang &&
+                             Shift::is_legal(make_grid(shape, ScheduleKind::kShift)) &&
+                             tiles_of_one < 5 * kWave;
+    bool const is_better = is_possible && tiles < 5 * kWave;
+    return {is_better ? ScheduleKind::kShift : ScheduleKind::kBand, is_possible};
+  }
+  bool const is_possible = shape.group_size() == 1 && tiles_of_one < 8 * kWave;
+  bool const is_better = is_possible && kWave < tiles && tiles < 8 * kWave;
+  return {is_better ? ScheduleKind::kMirrored : ScheduleKind::kBand, is_possible};
 }
 
 // The same where only `num_ctas` CTAs can be resident: a gang that does not fit gives way to band,

@@ -163,6 +163,29 @@ def fingerprint() -> str:
     return digest.hexdigest()
 
 
+_FIRST_BACKWARD = """
+import torch, dash
+blocks = [torch.empty(1 << 26, device="cuda")]
+blocks += [torch.empty(1 << 17, device="cuda") for _ in range(64)]
+del blocks
+q = torch.randn(1, 200, 2, 128, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+out = dash.flash_attn_func(q, q, q, causal=True)
+(first,) = torch.autograd.grad(out, q, torch.ones_like(out), retain_graph=True)
+torch.cuda.synchronize()
+(again,) = torch.autograd.grad(out, q, torch.ones_like(out))
+assert torch.equal(first, again) and bool(first.isfinite().all())
+"""
+
+
+@registry.check("bits/first-backward-of-a-process", 60)
+def first_backward() -> None:
+    """Autograd's thread has no current context until something makes one, and with free blocks in
+    the allocator nothing but our launch does."""
+    command = [sys.executable, "-c", _FIRST_BACKWARD]
+    child = subprocess.run(command, capture_output=True, text=True, timeout=50)
+    assert child.returncode == 0 and "error" not in child.stderr.lower(), child.stderr[-2000:]
+
+
 @registry.check("bits/fresh-process", 90)
 def fresh_process() -> None:
     command = [sys.executable, "-c", "from tests.gpu.bits import fingerprint; print(fingerprint())"]

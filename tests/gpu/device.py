@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -87,7 +89,12 @@ def two_streams() -> None:
 
 @registry.check("device/cuda-graph", 60)
 def cuda_graph() -> None:
-    case = CASES["cuda-graph"]
+    """Also without a mask, where "auto" launches a gang cooperatively."""
+    for case in (CASES["cuda-graph"], replace(CASES["cuda-graph"], causal=False)):
+        check_graph(case)
+
+
+def check_graph(case: AttentionCase) -> None:
     static = case.make_inputs("cuda")
     warm_up = torch.cuda.Stream()
     warm_up.wait_stream(torch.cuda.current_stream())
