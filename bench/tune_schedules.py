@@ -137,7 +137,8 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
     masks = {"full": [False], "causal": [True], "both": [False, True]}[options.mask]
     timing = Options(dtype=torch.bfloat16, budget_ms=options.budget_ms)
-    table: dict[str, Any] = {"command": COMMAND, "environment": environment(), "shapes": []}
+    made_with = " ".join([COMMAND, *(sys.argv[1:] if arguments is None else arguments)])
+    table: dict[str, Any] = {"command": made_with, "environment": environment(), "shapes": []}
     for shape in tuning_shapes(options.head_dim):
         if shape.causal in masks:
             table["shapes"].append(measure_shape(shape, timing, tuple(options.sections)))

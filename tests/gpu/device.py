@@ -156,7 +156,7 @@ def errors() -> None:
         (q, k[:, :10], v),
     ]
     for tensors in wrong:
-        with pytest.raises(RuntimeError):
+        with pytest.raises(RuntimeError, match="dash_attn: "):
             operator(*tensors, *options)
     for wrong_options in [
         (0.125, 5, 5, 0.0, "auto", 0),
@@ -165,7 +165,7 @@ def errors() -> None:
         (0.125, -1, -1, 0.0, "shortest_first", 0),
         (0.125, -1, -1, 0.0, "auto", -1),
     ]:
-        with pytest.raises(RuntimeError):
+        with pytest.raises(RuntimeError, match="dash_attn: "):
             operator(q, k, v, *wrong_options)
     run((q, k, v, q), False)
     torch.cuda.synchronize()
