@@ -5,12 +5,15 @@
 //   dpsum         written by preprocess, padding rows included   read by main
 //   dq_semaphore  zeroed by preprocess                           counted by main
 //   ticket        zeroed by preprocess                           counted by main
+//   sequence_order, ticket_begin
+//                 packed only: written by order_sequences        read by main
 //   dq_accum      ordered: stored by each Q tile's first contributor in main
 //                 unordered: zeroed by preprocess                 read by postprocess
 #pragma once
 
 #include <cstdint>
 
+#include "common/sequence.hpp"
 #include "schedule/tile_grid.hpp"
 
 namespace dash::bwd {
@@ -26,17 +29,27 @@ struct WorkspaceSizes {
   int64_t dq_accum;
   int64_t dq_semaphore;
   int64_t ticket;
+  int64_t sequence_order;
+  int64_t ticket_begin;
 };
 
-constexpr WorkspaceSizes workspace_sizes(schedule::TileGrid const& grid, int num_heads,
-                                         int head_dim) {
-  int64_t const q_tiles = int64_t{grid.batch} * num_heads * grid.num_m_blocks();
+// `kernel_head_dim` is the compiled head dim, to which dq_accum's rows are padded.
+constexpr WorkspaceSizes workspace_sizes(schedule::TileGrid const& grid,
+                                         PackedSequences const& packed, int num_heads,
+                                         int kernel_head_dim) {
+  bool const is_packed = packed.is_packed();
+  int64_t const tiles_of_a_head =
+      is_packed ? int64_t{num_padded_tiles(packed.total_q, grid.batch, grid.block_m)}
+                : int64_t{grid.batch} * grid.num_m_blocks();
+  int64_t const q_tiles = tiles_of_a_head * num_heads;
   int64_t const rows = q_tiles * grid.block_m;
   return {.lse_log2 = rows,
           .dpsum = rows,
-          .dq_accum = rows * head_dim,
+          .dq_accum = rows * kernel_head_dim,
           .dq_semaphore = q_tiles * kSemaphoreStride,
-          .ticket = 1};
+          .ticket = 1,
+          .sequence_order = is_packed ? grid.batch : 0,
+          .ticket_begin = is_packed ? grid.batch + 1 : 0};
 }
 
 }  // namespace dash::bwd

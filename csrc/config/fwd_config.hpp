@@ -18,7 +18,8 @@ struct FwdConfig {
 };
 
 constexpr FwdConfig fwd_config(KernelKey key) {
-  bool const is_causal = key.mask == MaskKind::kCausal;
+  bool const is_causal =
+      key.variant == Variant::kCausal || key.variant == Variant::kGeneral;
   if (key.head_dim == 64) {
     // Tuning: three MMA warpgroups. 128 keys is what 160 registers hold with P in registers.
     return {.key = key, .block_m = 192, .block_n = 128,

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "common/sequence.hpp"
 #include "schedule/tile_grid.hpp"
 
 namespace dash {
@@ -20,22 +21,30 @@ struct Strides {
 namespace dash::fwd {
 
 struct FwdParams {
-  void const* q;  // (batch, seqlen_q, num_heads, head_dim)
-  void const* k;  // (batch, seqlen_k, num_heads_k, head_dim)
-  void const* v;  // (batch, seqlen_k, num_heads_k, head_dim)
-  void* o;        // (batch, seqlen_q, num_heads, head_dim), every element written
+  void const* q;  // (batch, seqlen_q, num_heads, head_dim)       packed: (total_q, num_heads, ..)
+  void const* k;  // (batch, seqlen_k, num_heads_k, head_dim)     packed: (total_k, num_heads_k, ..)
+  void const* v;  // (batch, seqlen_k, num_heads_k, head_dim_v)   packed: (total_k, num_heads_k, ..)
+  void* o;        // (batch, seqlen_q, num_heads, head_dim_v), every element written
   float* lse;     // (batch, num_heads, seqlen_q) contiguous, natural log, -inf where no key is seen
-  int* ticket;    // (1), zeroed by the launch
+                  // packed: (num_heads, total_q)
 
-  Strides q_strides, k_strides, v_strides, o_strides;
+  // Workspace, see workspace.hpp. Contents on entry may be anything.
+  int* ticket;          // (1)
+  int* sequence_order;  // (batch) packed only
+  int* ticket_begin;    // (batch + 1) packed only
 
-  int batch;
-  int seqlen_q;
-  int seqlen_k;
-  int num_heads;    // query heads
-  int num_heads_k;  // KV heads; divides num_heads
+  Strides q_strides, k_strides, v_strides, o_strides;  // packed: the batch strides are not read
+  PackedSequences packed;
+
+  // Lengths, heads, mask and window. Packed: batch counts the sequences and the lengths are the
+  // longest ones. Tiles and section are the launch's to set.
+  schedule::TileGrid grid;
+  int num_heads;   // query heads
+  int head_dim;    // of q and k; at most the kernel's
+  int head_dim_v;  // of v and o; at most the kernel's
   float softmax_scale;
-  int num_ctas;  // CTAs to launch: SMs of the device minus sm_margin
+  float softcap;  // scores are softcap * tanh(score * softmax_scale / softcap); 0: plain
+  int num_ctas;   // CTAs to launch: SMs of the device minus sm_margin
 };
 
 }  // namespace dash::fwd

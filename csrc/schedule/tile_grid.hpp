@@ -9,7 +9,8 @@
 
 namespace dash {
 
-enum class MaskKind : int { kFull = 0, kCausal = 1 };
+// kWindow: TileGrid's window_left and window_right; the others are windows without those limits.
+enum class MaskKind : int { kFull = 0, kCausal = 1, kWindow = 2 };
 
 }  // namespace dash
 
@@ -52,10 +53,19 @@ struct TileGrid {
   MaskKind mask;
   ScheduleKind schedule;  // read by AnyOf only
   int section;            // (batch, head) lists per section; orders the dispatch, changes no bit
+  // Read under a window mask only. "No limit" is any number that no key exceeds: at least seqlen_k
+  // to the left, at least seqlen_q to the right.
+  int window_left = 0;
+  int window_right = 0;
 
-  // Key j is visible to query i under the causal mask iff j <= i + diagonal(): bottom-right
-  // aligned.
+  // Query i sees key j iff i + diagonal() - window_left <= j <= i + diagonal() + window_right:
+  // bottom-right aligned. Causal: no left limit, window_right 0.
   DASH_HOST_DEVICE constexpr int diagonal() const { return seqlen_k - seqlen_q; }
+  // The last key that query i sees is i + last_key_offset().
+  DASH_HOST_DEVICE constexpr int last_key_offset() const {
+    return mask == MaskKind::kCausal ? diagonal() : diagonal() + window_right;
+  }
+  DASH_HOST_DEVICE constexpr int first_key_offset() const { return diagonal() - window_left; }
 
   DASH_HOST_DEVICE constexpr int num_m_blocks() const { return ceil_div(seqlen_q, block_m); }
   DASH_HOST_DEVICE constexpr int num_n_blocks() const { return ceil_div(seqlen_k, block_n); }
@@ -70,21 +80,35 @@ struct TileGrid {
     }
     // Correctness: clamped before the division, because C++ rounds a negative quotient towards
     // zero.
-    return min_int(max_int(n_block * block_n - diagonal(), 0) / block_m, num_m_blocks());
+    return min_int(max_int(n_block * block_n - last_key_offset(), 0) / block_m, num_m_blocks());
   }
-  DASH_HOST_DEVICE constexpr int m_end(int) const { return num_m_blocks(); }
+  DASH_HOST_DEVICE constexpr int m_end(int n_block) const {
+    if (mask != MaskKind::kWindow) {
+      return num_m_blocks();
+    }
+    int const last_key = min_int((n_block + 1) * block_n, seqlen_k) - 1;
+    int const rows_that_see_it = max_int(last_key - first_key_offset() + 1, 0);
+    return max_int(min_int(ceil_div(rows_that_see_it, block_m), num_m_blocks()),
+                   m_begin(n_block));
+  }
   DASH_HOST_DEVICE constexpr int num_steps(int n_block) const {
     return m_end(n_block) - m_begin(n_block);
   }
 
   // KV tiles that contribute to m_block: n_begin(m) .. n_end(m) - 1; none if the rows see no key.
-  DASH_HOST_DEVICE constexpr int n_begin(int) const { return 0; }
+  DASH_HOST_DEVICE constexpr int n_begin(int m_block) const {
+    if (mask != MaskKind::kWindow) {
+      return 0;
+    }
+    int const first_key = max_int(m_block * block_m + first_key_offset(), 0);
+    return first_key >= seqlen_k ? num_n_blocks() : first_key / block_n;
+  }
   DASH_HOST_DEVICE constexpr int n_end(int m_block) const {
     if (mask == MaskKind::kFull) {
       return num_n_blocks();
     }
-    int const keys_seen = max_int((m_block + 1) * block_m + diagonal(), 0);
-    return min_int(ceil_div(keys_seen, block_n), num_n_blocks());
+    int const keys_seen = max_int((m_block + 1) * block_m + last_key_offset(), 0);
+    return max_int(min_int(ceil_div(keys_seen, block_n), num_n_blocks()), n_begin(m_block));
   }
   DASH_HOST_DEVICE constexpr int num_contributors(int m_block) const {
     return n_end(m_block) - n_begin(m_block);
