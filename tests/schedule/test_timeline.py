@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dash import _schedule, dag
 from dash.schedule import Costs, execute, h200_costs, items, square_grid
 
-from .oracle import chains, describe
+from .oracle import FULL, MASKS, chains, describe
 from .test_invariants import CASE_IDS, CASES, large_grids
 
 C, R = 5.0, 2.0
@@ -69,11 +69,12 @@ def test_writers_take_the_add_out_of_the_line() -> None:
     assert execute(grid, 1, slow_drain).makespan == 4.0 + 10 * 6.0
 
 
-@pytest.mark.parametrize("causal, name", CASES, ids=CASE_IDS)
-def test_gangs_finish_on_as_many_slots_and_deadlock_on_fewer(causal: bool, name: str) -> None:
+@pytest.mark.parametrize("mask, name", CASES, ids=CASE_IDS)
+def test_gangs_finish_on_as_many_slots_and_deadlock_on_fewer(mask: str, name: str) -> None:
     costs = Costs(compute=4.0, reduce=2.0, lag=1.0, writers=2)
     for n, in_line in itertools.product((1, 2, 5, 8), (True, False)):
-        grid = square_grid(name, causal=causal, q_tiles=2 * n, kv_tiles=n, heads=3)
+        window = (n, 1) if mask == "window" else MASKS[mask]
+        grid = square_grid(name, window=window, q_tiles=2 * n, kv_tiles=n, heads=3)
         gang = _schedule.gang_size(grid)
         for slots in (gang, gang + 1, 3 * gang):
             used = PAPER if in_line else costs
@@ -98,14 +99,17 @@ COSTS = st.builds(
 
 @st.composite
 def executions(draw: st.DrawFn) -> tuple[_schedule.TileGrid, int, _schedule.Costs]:
-    causal, name = draw(st.sampled_from(CASES))
+    mask, name = draw(st.sampled_from(CASES))
     n = draw(st.integers(1, 7))
     q_tiles = draw(st.integers(n, 12))
     if name == "symmetric_shift":
         q_tiles = n * draw(st.integers(1, 2))
+    window = MASKS[mask]
+    if mask == "window":
+        window = (draw(st.integers(0, 20)), draw(st.integers(-1, 9)))
     grid = square_grid(
         name,
-        causal=causal,
+        window=window,
         q_tiles=q_tiles,
         kv_tiles=n,
         heads=draw(st.integers(1, 4)),
@@ -180,8 +184,8 @@ def test_h200_costs_and_what_they_predict() -> None:
     """Few waves of a full mask, 4,096 queries: the naive order waits, band and ring hardly do."""
     times = {}
     for name in ("unordered", "ascending", "band", "ring"):
-        grid = _schedule.make_grid("bf16", 128, False, 4, 4096, 4096, 16, 16, name)
-        times[name] = execute(grid, 132, h200_costs(128, False)).makespan
+        grid = _schedule.make_grid("bf16", 128, FULL, 4, 4096, 4096, 16, 16, name)
+        times[name] = execute(grid, 132, h200_costs(128)).makespan
     assert times["ascending"] > 1.05 * times["unordered"]
     assert times["band"] < 1.05 * times["unordered"]
     assert times["ring"] < 1.05 * times["unordered"]
