@@ -37,8 +37,9 @@ def some_window(mask: str, generator: random.Random, seqlen_q: int, seqlen_k: in
 
 def describe(grid: _schedule.TileGrid) -> str:
     return (
-        f"{grid.schedule} {mask_name(grid.window)} {grid.seqlen_q}x{grid.seqlen_k} tiles {grid.block_m}x"
-        f"{grid.block_n} heads {grid.num_heads} batch {grid.batch} section {grid.section}"
+        f"{grid.schedule} {mask_name(grid.window)} {grid.seqlen_q}x{grid.seqlen_k} tiles "
+        f"{grid.block_m}x{grid.block_n} heads {grid.num_heads} batch {grid.batch} "
+        f"section {grid.section}"
     )
 
 

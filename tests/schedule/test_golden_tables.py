@@ -7,7 +7,7 @@ import pytest
 from dash import _schedule
 from dash.schedule import dispatch, items, render, walks
 
-from .oracle import CAUSAL, FULL, MASKS, legal_schedules
+from .oracle import CAUSAL, FULL, legal_schedules
 
 
 def table(text: str) -> list[list[tuple[int, int]]]:
@@ -211,7 +211,7 @@ def test_shortest_first_window() -> None:
 
 
 def test_a_window_with_more_queries_than_keys() -> None:
-    """Row i's own key is i - 128: rows 0 .. 63 see none; key j is seen by rows j + 64 .. j + 160."""
+    """Row i's own key is i - 128: rows 0 .. 63 see none; rows j + 64 .. j + 160 see key j."""
     grid = _schedule.TileGrid(256, 128, 64, 64, window=(32, 64), schedule="band")
     assert walks(grid) == table("""
         3,0 2,0 1,0

@@ -53,6 +53,10 @@ def test_every_header_compiles_alone() -> None:
     compile_alone(plain, [])
 
 
+def test_kernels_have_the_policies_of_their_variant() -> None:
+    compile_alone([ROOT / "tests/schedule/kernel_policies.cpp"], [])
+
+
 def test_api_headers_compile_alone_with_torch() -> None:
     cuda = cuda_include()
     if cuda is None:
