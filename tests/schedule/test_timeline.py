@@ -191,6 +191,31 @@ def test_h200_costs_and_what_they_predict() -> None:
     assert times["ring"] < 1.05 * times["unordered"]
 
 
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("left", [1024, 4096])
+def test_an_ordered_window_costs_as_much_as_an_unordered_one(head_dim: int, left: int) -> None:
+    """In the model, 16,384 tokens and 16 heads; ascending Q tiles, one head at a time, wait."""
+    times = {}
+    for name in ("unordered", "ascending", "band", "shortest_first"):
+        call = ("bf16", head_dim, (left, 0), 1, 16_384, 16_384, 16, 16)
+        costs = h200_costs(head_dim, window=(left, 0))
+        times[name] = execute(_schedule.make_grid(*call, name), 132, costs).makespan
+    assert times["band"] < 1.02 * times["unordered"], times
+    assert times["ascending"] > 2.0 * times["unordered"], times
+
+
+def test_h200_costs_have_the_buffers_of_the_kernel() -> None:
+    for head_dim, window in itertools.product(_schedule.supported_head_dims(), MASKS.values()):
+        costs = h200_costs(head_dim, window=window)
+        config = _schedule.bwd_config("bf16", head_dim, window)
+        assert costs.buffers == config.stages_dq, f"{head_dim} {window}"
+        assert costs.compute > costs.reduce > 0
+    assert h200_costs(64).buffers == 2
+    causal, window = h200_costs(128, True), h200_costs(128, window=MASKS["causal"])
+    assert (causal.compute, causal.buffers) == (window.compute, window.buffers)
+    assert h200_costs(128, True, 4).compute == 4 * h200_costs(128, True).compute
+
+
 def test_items_of_a_pair_run_on_one_slot() -> None:
     grid = square_grid("symmetric_shift", causal=True, q_tiles=8, kv_tiles=4, heads=2)
     execution = execute(grid, 4, PAPER)
