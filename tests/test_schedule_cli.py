@@ -26,7 +26,9 @@ def test_compare(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schedule", "compare", "--shape", "llama3-8b", "--seqlen", "2048"]) == 0
     lines = capsys.readouterr().out.splitlines()
     names = [line.split()[0] for line in lines[2:]]
-    assert set(names) == {name for name in _schedule.schedules() if _schedule.supports(name, (-1, 0))}
+    assert set(names) == {
+        name for name in _schedule.schedules() if _schedule.supports(name, (-1, 0))
+    }
     assert sum("(auto)" in line for line in lines) == 1
     unordered = next(line for line in lines if line.startswith("unordered"))
     assert "1.000" in unordered and unordered.endswith("none")
