@@ -1,8 +1,8 @@
 """Writes one CUDA source per kernel family, and the manifest that the dispatch table is built from.
 
-Enumerates keys only (pass, head dim, dtype, variant); tile sizes live in csrc/config. Output is sorted
-and byte-stable, and files that would not change are not rewritten, so an incremental build stays
-warm. Run by setup.py, or by hand: python csrc/instantiate.py [--out DIR]
+Enumerates keys only (pass, head dim, dtype, variant); tile sizes live in csrc/config. Output is
+sorted and byte-stable, and files that would not change are not rewritten, so an incremental build
+stays warm. Run by setup.py, or by hand: python csrc/instantiate.py [--out DIR]
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ def selected_kernels(pattern: str | None = None) -> list[Kernel]:
 
     The filter (default: environment variable DASH_KERNELS) is a comma-separated list of words with
     shell wildcards. A kernel is kept if each of them matches one of its words: "hdim128,bf16,*"
-    keeps both passes and all variants of head dim 128 in bf16. Raises ValueError if nothing is left.
+    keeps both passes and all variants of head dim 128 in bf16. Raises ValueError if none is left.
     """
     pattern = os.environ.get("DASH_KERNELS", "") if pattern is None else pattern
     wanted = [word.strip() for word in pattern.split(",") if word.strip()]

@@ -1,5 +1,5 @@
-// Implementation of problem.hpp: device, rank, dtype, shape, window, schedule and GPU checks, in the
-// order in which a user would want to hear of them.
+// Implementation of problem.hpp: device, rank, dtype, shape, window, schedule and GPU checks, in
+// the order in which a user would want to hear of them.
 #include "api/problem.hpp"
 
 #include <cuda_runtime_api.h>
@@ -18,6 +18,8 @@ namespace dash::api {
 namespace {
 
 constexpr int64_t kMaxInt = std::numeric_limits<int32_t>::max();
+// Correctness: tickets run up to their number plus that of the CTAs, in 32 bits.
+constexpr int64_t kMaxTiles = int64_t{1} << 30;
 // Correctness: no tile of either pass has fewer rows, so this bounds every tile count and ticket.
 constexpr int64_t kSmallestTile = 64;
 
@@ -63,10 +65,10 @@ void check_qkv(NamedTensor const& q, NamedTensor const& k, NamedTensor const& v,
 
   int64_t const num_heads = q.tensor.size(row + 1);
   int64_t const num_heads_k = k.tensor.size(row + 1);
-  DASH_CHECK(num_heads_k == 0 ? num_heads == 0 : num_heads % num_heads_k == 0,
-             "dash_attn: the number of heads of k must divide that of q, got q with " +
-                 std::to_string(num_heads) + " and k with " + std::to_string(num_heads_k) +
-                 " heads");
+  DASH_CHECK(num_heads > 0 && num_heads_k > 0 && num_heads % num_heads_k == 0,
+             "dash_attn: the number of heads of k must divide that of q, and both be at least 1; "
+             "got q with " + std::to_string(num_heads) + " and k with " +
+                 std::to_string(num_heads_k) + " heads");
 }
 
 void check_index(NamedTensor const& named, NamedTensor const& q, int64_t size,
@@ -127,12 +129,12 @@ void check_int32(NamedTensor const& named, bool is_packed, int64_t sequences) {
                             : (tensor.size(1) / kSmallestTile + 1) * std::max<int64_t>(
                                                                          tensor.size(0), 1);
   int64_t const heads = tensor.size(tensor.dim() - 2);
-  DASH_CHECK(tiles <= kMaxInt / std::max<int64_t>(heads, 1),
+  DASH_CHECK(tiles <= (kMaxTiles - 1) / heads,
              std::string("dash_attn: ") + named.name + " has shape " + shape_text(tensor) +
                  (is_packed ? " and " + std::to_string(sequences) +
                                   " sequences; heads * (rows / 64 + sequences)"
                             : "; batch * heads * (seqlen / 64 + 1)") +
-                 " must be below 2^31: split the batch");
+                 " must be below 2^30: split the batch");
 }
 
 // Sets mask and window. A bound that no key of the longest sequences exceeds is no limit.

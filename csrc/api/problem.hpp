@@ -15,8 +15,8 @@
 
 namespace dash::api {
 
-// Where the sequences of a packed problem lie, as the operators take it; none of it: (batch, seqlen)
-// tensors.
+// Where the sequences of a packed problem lie, as the operators take it; none of it: tensors are
+// (batch, seqlen).
 struct Packing {
   std::optional<Tensor> const& cu_seqlens_q;
   std::optional<Tensor> const& cu_seqlens_k;
@@ -63,7 +63,7 @@ struct Problem {
   bool is_empty() const {
     int const rows_q = is_packed() ? packed.total_q : seqlen_q;
     int const rows_k = is_packed() ? packed.total_k : seqlen_k;
-    return batch == 0 || num_heads == 0 || rows_q == 0 || rows_k == 0;
+    return batch == 0 || rows_q == 0 || rows_k == 0;
   }
   schedule::GridShape shape() const;
   // The backward's tiles.

@@ -36,8 +36,8 @@ void check_dtype(NamedTensor const& named, ScalarType expected, char const* way_
 Tensor addressable(Tensor const& tensor);
 
 // Strides of a (batch, seqlen, heads, head_dim) tensor; of a packed (total, heads, head_dim) one
-// with batch 0. A dim of size 1 gets the stride that it has in a contiguous tensor: torch leaves any
-// number there, and a TMA descriptor must not hold it.
+// with batch 0. A dim of size 1 gets the stride that it has in a contiguous tensor: torch leaves
+// any number there, and a TMA descriptor must not hold it.
 Strides strides_of(Tensor const& tensor);
 
 }  // namespace dash::api
