@@ -26,7 +26,7 @@ HEAD_DIM_STEP = 8  # 16 bytes, what the copy engine moves
 
 # Counts that the kernels hold in 32 bits; the smallest tile of either pass has 64 rows.
 _MAX_ROWS = (2**31 - 1) // 2
-_MAX_TILES = 2**30
+MAX_TILES = 2**30
 _SMALLEST_TILE = 64
 
 Shape = tuple[int, ...]
@@ -202,11 +202,11 @@ def check_sizes(q_shape: Shape, k_shape: Shape, packed: Packed | None) -> None:
         else:
             tiles = shape[0] // _SMALLEST_TILE + packed.sequences
             what = f"heads * (rows / {_SMALLEST_TILE} + sequences)"
-        if tiles * shape[-2] >= _MAX_TILES:
+        if tiles * shape[-2] >= MAX_TILES:
             raise ValueError(
                 f"{name} has shape {tuple(shape)}"
                 + ("" if packed is None else f" and {packed.sequences} sequences")
-                + f"; {what} must be below {_MAX_TILES}: split the batch"
+                + f"; {what} must be below {MAX_TILES}: split the batch"
             )
 
 
@@ -232,9 +232,7 @@ def check_scale(softmax_scale: float | None, softcap: float) -> None:
             "1 / sqrt(head_dim)"
         )
     if softcap != 0.0 and not 1e-30 <= softcap <= 1e30:
-        raise ValueError(
-            f"softcap={softcap!r} must be 0.0, which is none, or positive and finite"
-        )
+        raise ValueError(f"softcap={softcap!r} must be 0.0, which is none, or positive and finite")
 
 
 def resolve_window(causal: bool, window_size: Sequence[int | None]) -> Window:

@@ -1,7 +1,4 @@
-"""What a call gets before it is made: whether it is supported, and which schedule it has.
-
-`python -m dash._support --write README.md` writes the README's table of what is supported.
-"""
+"""What a call gets, asked before it is made: whether it is supported, and which schedule it has."""
 
 from __future__ import annotations
 

@@ -77,9 +77,7 @@ def flash_attn_func(
         }
     )
     _arguments.check_numbers(softmax_scale, softcap, sm_margin)
-    options = _problem.options(
-        causal, window_size, softcap, deterministic, schedule, softmax_scale
-    )
+    options = _problem.options(causal, window_size, softcap, deterministic, schedule, softmax_scale)
     results = _attend((q, k, v), None, options, sm_margin)
     return results if return_lse or return_attn_probs else results[0]
 
@@ -151,9 +149,7 @@ def flash_attn_varlen_func(
         }
     )
     _arguments.check_numbers(softmax_scale, softcap, sm_margin)
-    options = _problem.options(
-        causal, window_size, softcap, deterministic, schedule, softmax_scale
-    )
+    options = _problem.options(causal, window_size, softcap, deterministic, schedule, softmax_scale)
     packing = (
         *(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k),
         _arguments.as_length("max_seqlen_q", max_seqlen_q),

@@ -320,7 +320,17 @@ def test_is_supported() -> None:
 
 
 def test_is_supported_never_raises() -> None:
-    odd = [None, 5, "text", (), (1,), (2, 5, 4, "64"), (-1, 5, 4, 64), (2, 5, 4, 10**30), [None] * 4]
+    odd = [
+        None,
+        5,
+        "text",
+        (),
+        (1,),
+        (2, 5, 4, "64"),
+        (-1, 5, 4, 64),
+        (2, 5, 4, 10**30),
+        [None] * 4,
+    ]
     for shape in odd:
         for arguments in ((shape, GOOD), (GOOD, shape), (GOOD, GOOD, shape or ())):
             ok, reason = dash.is_supported(*arguments)
