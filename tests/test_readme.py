@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+import dash
+from bench import support
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted(
     path
@@ -54,3 +57,19 @@ def test_links_and_names_exist(document: Path) -> None:
         if name.startswith(folders) and not (ROOT / name).is_file()
     ]
     assert missing == [], f"{document.relative_to(ROOT)} names files that do not exist"
+
+
+def test_the_support_table_is_what_the_code_says() -> None:
+    assert support.table() in (ROOT / "README.md").read_text(), (
+        "run python -m bench.support --write README.md"
+    )
+
+
+@pytest.mark.parametrize("row", support.rows(), ids=lambda row: row.feature)
+def test_is_supported_agrees_with_the_table(row: support.Row) -> None:
+    assert row.yes
+    for call in row.yes:
+        assert dash.is_supported(**call) == (True, ""), call
+    for call in row.no:
+        ok, reason = dash.is_supported(**call)
+        assert not ok and reason, call
