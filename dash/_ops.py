@@ -38,6 +38,7 @@ _library.define(
 _library.define(
     "semaphore_fold(Tensor(a!) chains, Tensor(b!) semaphore, int contributors, int jitter) -> ()"
 )
+_library.define("occupy_sms(Tensor(a!) flags, int num_ctas, int microseconds) -> ()")
 
 
 def _load_cuda_library() -> tuple[ctypes.CDLL | None, str]:
@@ -90,7 +91,7 @@ def _refuse_cuda(*_args: Any) -> Any:
 
 
 if _cuda_library is None:
-    for _name in ("fwd", "bwd", "semaphore_fold"):
+    for _name in ("fwd", "bwd", "semaphore_fold", "occupy_sms"):
         _library.impl(_name, _refuse_cuda, "CUDA")
 
 _library.impl("fwd", reference.forward, "CPU")
@@ -113,6 +114,11 @@ def _bwd_fake(
 
 @torch.library.register_fake(f"{NAMESPACE}::semaphore_fold", lib=_library)
 def _semaphore_fold_fake(*_args: Any) -> None:
+    return None
+
+
+@torch.library.register_fake(f"{NAMESPACE}::occupy_sms", lib=_library)
+def _occupy_sms_fake(*_args: Any) -> None:
     return None
 
 
