@@ -1,5 +1,6 @@
 // Binds the CUDA implementations of the operators whose schemas dash/_ops.py defines, and the test
-// operators semaphore_fold and occupy_sms. Through the stable ABI: the library loads under any torch >= 2.10.
+// operators semaphore_fold and occupy_sms. Through the stable ABI: the library loads under any
+// torch >= 2.10.
 #include <torch/csrc/stable/library.h>
 
 #include "api/operators.hpp"
