@@ -1,8 +1,8 @@
 """Writes one CUDA source per kernel family, and the manifest that the dispatch table is built from.
 
-Enumerates keys only (pass, head dim, dtype, mask); tile sizes live in csrc/config. Output is sorted
-and byte-stable, and files that would not change are not rewritten, so an incremental build stays
-warm. Run by setup.py, or by hand: python csrc/instantiate.py [--out DIR]
+Enumerates keys only (pass, head dim, dtype, variant); tile sizes live in csrc/config. Output is
+sorted and byte-stable, and files that would not change are not rewritten, so an incremental build
+stays warm. Run by setup.py, or by hand: python csrc/instantiate.py [--out DIR]
 """
 
 from __future__ import annotations
@@ -14,13 +14,21 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-HEAD_DIMS = (64, 128)
+# As in csrc/config/kernel_key.hpp, which this script must not need a compiler to read;
+# tests/test_build.py compares them.
+HEAD_DIMS = (64, 96, 128, 192, 256)
 DTYPES = {"bf16": "kBf16", "fp16": "kFp16"}
-MASKS = {"full": "kFull", "causal": "kCausal"}
+VARIANTS = {
+    "full": "kFull",
+    "causal": "kCausal",
+    "packed_full": "kPackedFull",
+    "general": "kGeneral",
+}
+PACKED_FULL_HEAD_DIMS = (128,)
 
 # Going over the budget is a decision: change it here, with the build time in the commit message.
-MAX_FORWARD_KERNELS = 16
-MAX_BACKWARD_KERNELS = 64
+MAX_FORWARD_KERNELS = 32
+MAX_BACKWARD_KERNELS = 32
 
 FORWARD_SOURCE = """\
 // Written by csrc/instantiate.py.
@@ -29,7 +37,7 @@ FORWARD_SOURCE = """\
 namespace dash::fwd {{
 namespace {{
 constexpr FwdConfig kConfig =
-    fwd_config({{.dtype = DType::{dtype}, .head_dim = {head_dim}, .mask = MaskKind::{mask}}});
+    fwd_config({{.dtype = DType::{dtype}, .head_dim = {head_dim}, .variant = Variant::{variant}}});
 }}  // namespace
 
 void {name}(FwdParams const& params, cudaStream_t stream) {{
@@ -45,19 +53,19 @@ std::vector<KernelAttributes> {name}_attributes() {{
 BACKWARD_SOURCE = """\
 // Written by csrc/instantiate.py.
 #include "bwd/launch.cuh"
-#include "schedule/any_of.hpp"
+#include "config/kernel_policies.hpp"
 
 namespace dash::bwd {{
 namespace {{
 constexpr BwdConfig kConfig =
-    bwd_config({{.dtype = DType::{dtype}, .head_dim = {head_dim}, .mask = MaskKind::{mask}}});
+    bwd_config({{.dtype = DType::{dtype}, .head_dim = {head_dim}, .variant = Variant::{variant}}});
 }}  // namespace
 
 void {name}(BwdParams const& params, cudaStream_t stream) {{
-  launch<kConfig, schedule::BuiltInFor<kConfig.key.mask>>(params, stream);
+  launch<kConfig, schedule::BuiltInOf<kConfig.key.variant>>(params, stream);
 }}
 std::vector<KernelAttributes> {name}_attributes() {{
-  return attributes<kConfig, schedule::BuiltInFor<kConfig.key.mask>>();
+  return attributes<kConfig, schedule::BuiltInOf<kConfig.key.variant>>();
 }}
 
 }}  // namespace dash::bwd
@@ -71,11 +79,16 @@ class Kernel:
     direction: str  # "fwd" or "bwd"
     head_dim: int
     dtype: str
-    mask: str
+    variant: str
+
+    @property
+    def exists(self) -> bool:
+        """Whether some call needs it."""
+        return self.variant != "packed_full" or self.head_dim in PACKED_FULL_HEAD_DIMS
 
     @property
     def words(self) -> tuple[str, ...]:
-        return (self.direction, f"hdim{self.head_dim}", self.dtype, self.mask)
+        return (self.direction, f"hdim{self.head_dim}", self.dtype, self.variant)
 
     @property
     def name(self) -> str:
@@ -88,19 +101,20 @@ class Kernel:
             name=self.name,
             dtype=DTYPES[self.dtype],
             head_dim=self.head_dim,
-            mask=MASKS[self.mask],
+            variant=VARIANTS[self.variant],
         )
 
     def manifest_line(self) -> str:
         """Its line of manifest.inc: key and function name."""
-        key = f"{DTYPES[self.dtype]}, {self.head_dim}, {MASKS[self.mask]}"
+        key = f"{DTYPES[self.dtype]}, {self.head_dim}, {VARIANTS[self.variant]}"
         return f"DASH_{self.direction.upper()}_KERNEL({self.name}, {key})\n"
 
 
 def all_kernels() -> list[Kernel]:
     """Every supported kernel, sorted by name."""
-    keys = itertools.product(("bwd", "fwd"), HEAD_DIMS, DTYPES, MASKS)
+    keys = itertools.product(("bwd", "fwd"), HEAD_DIMS, DTYPES, VARIANTS)
     kernels = sorted((Kernel(*key) for key in keys), key=lambda kernel: kernel.name)
+    kernels = [kernel for kernel in kernels if kernel.exists]
     backward = sum(kernel.direction == "bwd" for kernel in kernels)
     if backward > MAX_BACKWARD_KERNELS or len(kernels) - backward > MAX_FORWARD_KERNELS:
         raise ValueError(f"{len(kernels)} kernels exceed the budget written in {__file__}")
@@ -112,7 +126,7 @@ def selected_kernels(pattern: str | None = None) -> list[Kernel]:
 
     The filter (default: environment variable DASH_KERNELS) is a comma-separated list of words with
     shell wildcards. A kernel is kept if each of them matches one of its words: "hdim128,bf16,*"
-    keeps both passes and both masks of head dim 128 in bf16. Raises ValueError if nothing is left.
+    keeps both passes and all variants of head dim 128 in bf16. Raises ValueError if none is left.
     """
     pattern = os.environ.get("DASH_KERNELS", "") if pattern is None else pattern
     wanted = [word.strip() for word in pattern.split(",") if word.strip()]

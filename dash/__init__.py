@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from .interface import (
+from ._support import (
     ScheduleInfo,
-    flash_attn_func,
-    flash_attn_qkvpacked_func,
-    flash_attn_varlen_func,
     is_supported,
     resolve_schedule,
     schedules,
     supported_head_dims,
 )
+from .interface import flash_attn_func, flash_attn_qkvpacked_func, flash_attn_varlen_func
 from .introspection import build_info, compiled_kernels
 
 __version__ = "0.1.0"

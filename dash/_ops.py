@@ -16,13 +16,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import reference
+from . import _operands, reference
 
 NAMESPACE = "dash_attn"
 
+# After the tensors. cu_seqlens given: q, k, v are packed, (total, heads, head_dim).
 _OPTIONS = (
-    "float softmax_scale, int window_size_left, int window_size_right, float softcap, "
-    "str schedule, int sm_margin"
+    "Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? seqused_q, Tensor? seqused_k, "
+    "int max_seqlen_q, int max_seqlen_k, float softmax_scale, int window_size_left, "
+    "int window_size_right, float softcap, str schedule, int sm_margin"
 )
 
 _library = torch.library.Library(NAMESPACE, "DEF")
@@ -99,10 +101,11 @@ _library.impl("bwd", reference.backward, "CPU")
 
 
 @torch.library.register_fake(f"{NAMESPACE}::fwd", lib=_library)
-def _fwd_fake(q: Tensor, k: Tensor, v: Tensor, *_options: Any) -> tuple[Tensor, Tensor]:
-    batch, seqlen_q, num_heads, _ = q.shape
-    out = q.new_empty((batch, seqlen_q, num_heads, v.shape[-1]))
-    return out, q.new_empty((batch, num_heads, seqlen_q), dtype=torch.float32)
+def _fwd_fake(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
+    _operands.check_known(q, k, v, options)
+    out = q.new_empty((*q.shape[:-1], v.shape[-1]))
+    rows = (*q.shape[:-3], q.shape[-2], q.shape[-3])  # (batch, heads, seqlen_q), (heads, total_q)
+    return out, q.new_empty(rows, dtype=torch.float32)
 
 
 @torch.library.register_fake(f"{NAMESPACE}::bwd", lib=_library)
@@ -122,31 +125,36 @@ def _occupy_sms_fake(*_args: Any) -> None:
     return None
 
 
-def _save_for_backward(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(*inputs[:3], *output)
-    ctx.options = inputs[3:]
-
-
 _DOUBLE_BACKWARD = (
     "dash: the backward of attention has no gradient of its own (double backward, "
     "create_graph=True); use torch.nn.functional.scaled_dot_product_attention with the math "
     "backend where second derivatives are needed"
 )
+_NUM_INDICES = 4  # cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k: the first of the options
+
+
+def _save_for_backward(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*inputs[: 3 + _NUM_INDICES], *output)
+    ctx.options = inputs[3 + _NUM_INDICES :]
+
+
+def _gradients(ctx: Any, operator: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple:
+    """Gradients of the operator's arguments, from what _save_for_backward saved."""
+    q, k, v, *indices, out, lse = ctx.saved_tensors
+    unused = (None,) * (_NUM_INDICES + len(ctx.options))
+    if dout is None and dlse is None:
+        return (None, None, None, *unused)
+    if dout is None:
+        dout = torch.zeros_like(out)
+    return (*operator(dout, q, k, v, out, lse, dlse, *indices, *ctx.options), *unused)
 
 
 def _fwd_backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple:
     # Inside the autograd engine, grad mode is on only for create_graph=True.
     if torch.is_grad_enabled():
         raise RuntimeError(_DOUBLE_BACKWARD)
-    q, k, v, out, lse = ctx.saved_tensors
-    unused = (None,) * len(ctx.options)
-    if dout is None and dlse is None:
-        return (None, None, None, *unused)
-    if dout is None:
-        dout = torch.zeros_like(out)
-    grads = torch.ops.dash_attn.bwd(dout, q, k, v, out, lse, dlse, *ctx.options)
-    return (*grads, *unused)
+    return _gradients(ctx, torch.ops.dash_attn.bwd, dout, dlse)
 
 
 def _bwd_backward(_ctx: Any, *_grads: Tensor | None) -> tuple:
@@ -157,3 +165,43 @@ torch.library.register_autograd(
     f"{NAMESPACE}::fwd", _fwd_backward, setup_context=_save_for_backward, lib=_library
 )
 torch.library.register_autograd(f"{NAMESPACE}::bwd", _bwd_backward, lib=_library)
+
+
+class _Backward(torch.autograd.Function):
+    """The operator bwd for torch.func, under which every backward is one with create_graph=True:
+    it is the gradient of a gradient that is refused."""
+
+    @staticmethod
+    def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+        return torch.ops.dash_attn.bwd(*arguments)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
+        pass
+
+    @staticmethod
+    def backward(_ctx: Any, *_grads: Tensor | None) -> tuple:
+        raise RuntimeError(_DOUBLE_BACKWARD)
+
+
+class _Attention(torch.autograd.Function):
+    """The operator fwd for torch.func, whose transforms do not see an operator's own formula."""
+
+    @staticmethod
+    def forward(*arguments: Any) -> tuple[Tensor, Tensor]:
+        return torch.ops.dash_attn.fwd(*arguments)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
+        _save_for_backward(ctx, inputs, output)
+
+    @staticmethod
+    def backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple:
+        return _gradients(ctx, _Backward.apply, dout, dlse)
+
+
+def attention(*arguments: Any) -> tuple[Tensor, Tensor]:
+    """The operator fwd, differentiable by autograd and by torch.func."""
+    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+        return _Attention.apply(*arguments)
+    return torch.ops.dash_attn.fwd(*arguments)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import _arguments, _ops, _schedule
+from . import _arguments, _ops, _problem
+from ._problem import Options, Packed
 
 Window = tuple[int | None, int | None]
 
@@ -40,14 +38,16 @@ def flash_attn_func(
     """Attention whose gradients are the same bits every time.
 
     Args:
-        q: (batch, seqlen_q, heads, head_dim), bfloat16 or float16. Any strides.
+        q: (batch, seqlen_q, heads, head_dim), bfloat16 or float16. Any strides. head_dim is a
+            multiple of 8, at most 256.
         k: (batch, seqlen_k, heads_k, head_dim), where heads_k divides heads.
-        v: like k.
+        v: (batch, seqlen_k, heads_k, head_dim_v); head_dim_v may be another one.
         softmax_scale: factor of the scores; None is 1 / sqrt(head_dim).
         causal: query i sees key j iff j <= i + seqlen_k - seqlen_q (bottom-right aligned).
-        window_size: (left, right); -1 or None is no limit. (-1, 0) is causal; other windows are not
-            yet supported.
-        softcap: 0.0; others are not yet supported.
+        window_size: (left, right), both inclusive: query i sees key j iff
+            -left <= j - (i + seqlen_k - seqlen_q) <= right. -1 or None is no limit; causal=True is
+            right = 0.
+        softcap: scores become softcap * tanh(score / softcap); 0.0 is none.
         deterministic: False allows dQ to be added in any order.
         schedule: the order in which dQ is added: "auto" or one of `dash.schedules()`.
         sm_margin: number of SMs to leave free. Changes no bit.
@@ -57,7 +57,7 @@ def flash_attn_func(
             FlashAttention-3's, accepted at their default only.
 
     Returns:
-        out (batch, seqlen_q, heads, head_dim) in q's dtype; with return_lse (out, lse), where lse
+        out (batch, seqlen_q, heads, head_dim_v) in q's dtype; with return_lse (out, lse), where lse
         is (batch, heads, seqlen_q) float32, natural log. A row that sees no key has out 0 and
         lse -inf.
 
@@ -76,47 +76,140 @@ def flash_attn_func(
             "pack_gqa": pack_gqa,
         }
     )
-    for name, tensor in (("q", q), ("k", k), ("v", v)):
-        if not isinstance(tensor, Tensor):
-            raise TypeError(f"{name} must be a torch.Tensor, not {type(tensor).__name__}")
-    if isinstance(softmax_scale, Tensor):
-        raise TypeError(
-            "softmax_scale must be a number, not a tensor: no gradient is computed for it; scale q"
-        )
-    if softmax_scale is not None and not 1e-30 < softmax_scale < 1e30:
-        raise ValueError(
-            f"softmax_scale={softmax_scale!r} must be positive and finite; None means "
-            "1 / sqrt(head_dim)"
-        )
-    if not isinstance(sm_margin, int) or sm_margin < 0:
-        raise ValueError(f"sm_margin={sm_margin!r} must be an int of at least 0")
-    q, k, v = (_autocast(tensor) for tensor in (q, k, v))
-    problem = _arguments.check_problem(
-        q.shape,
-        k.shape,
-        v.shape,
-        {"q": q.dtype, "k": k.dtype, "v": v.dtype},
-        causal,
-        window_size,
-        softcap,
-        deterministic,
-        schedule,
+    _arguments.check_numbers(softmax_scale, softcap, sm_margin)
+    options = _problem.options(
+        causal, window_size, softcap, deterministic, schedule, softmax_scale
     )
-    _arguments.check_devices(q, k, v)
-    if problem.schedule != "auto" and not torch.compiler.is_compiling():
-        _arguments.check_residency(problem, _arguments.free_sms(q.device, sm_margin))
-    out, lse = torch.ops.dash_attn.fwd(
-        q,
-        k,
-        v,
-        1.0 / math.sqrt(problem.head_dim) if softmax_scale is None else float(softmax_scale),
-        -1,
-        0 if problem.causal else -1,
-        0.0,
-        problem.schedule,
+    results = _attend((q, k, v), None, options, sm_margin)
+    return results if return_lse or return_attn_probs else results[0]
+
+
+def flash_attn_varlen_func(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int | Tensor,
+    max_seqlen_k: int | Tensor,
+    seqused_q: Tensor | None = None,
+    seqused_k: Tensor | None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    *,
+    window_size: Window = (-1, -1),
+    softcap: float = 0.0,
+    deterministic: bool = True,
+    schedule: str = "auto",
+    sm_margin: int = 0,
+    return_lse: bool = False,
+    return_attn_probs: bool = False,
+    qv: None = None,
+    q_descale: None = None,
+    k_descale: None = None,
+    v_descale: None = None,
+    attention_chunk: int = 0,
+    num_splits: int = 1,
+    pack_gqa: None = None,
+) -> Tensor | tuple[Tensor, Tensor]:
+    """`flash_attn_func` for sequences of different lengths behind each other in one tensor.
+
+    Sequence i has the queries cu_seqlens_q[i] .. cu_seqlens_q[i + 1] - 1, and the keys that
+    cu_seqlens_k says likewise; either may be none. Under a named schedule its gradients are the bits
+    that `flash_attn_func` gives it alone.
+
+    Args:
+        q: (total_q, heads, head_dim). k: (total_k, heads_k, head_dim).
+        v: (total_k, heads_k, head_dim_v).
+        cu_seqlens_q, cu_seqlens_k: (sequences + 1), int32, on q's device: where each sequence
+            begins, and the end of the last. They may end before the tensors do.
+        max_seqlen_q, max_seqlen_k: at least the longest lengths; an int, a NumPy int, or a tensor
+            of one element, which a GPU must be waited for if it is there.
+        seqused_q, seqused_k: (sequences), int32: how many rows of each sequence count, from its
+            first on; None is all.
+        The others are `flash_attn_func`'s. A window that is no limit for the longest lengths is
+        none.
+
+    Returns:
+        out (total_q, heads, head_dim_v); with return_lse (out, lse), where lse is (heads, total_q).
+        Rows that no sequence has, past the last one or past its seqused, have out 0, lse -inf and
+        gradient 0, whatever they hold.
+
+    Raises:
+        As `flash_attn_func`. What cu_seqlens and seqused hold is checked on the CPU only: on a GPU
+        reading it would wait for the GPU.
+    """
+    _arguments.check_fa3_only(
+        {
+            "qv": qv,
+            "q_descale": q_descale,
+            "k_descale": k_descale,
+            "v_descale": v_descale,
+            "attention_chunk": attention_chunk,
+            "num_splits": num_splits,
+            "pack_gqa": pack_gqa,
+        }
+    )
+    _arguments.check_numbers(softmax_scale, softcap, sm_margin)
+    options = _problem.options(
+        causal, window_size, softcap, deterministic, schedule, softmax_scale
+    )
+    packing = (
+        *(cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k),
+        _arguments.as_length("max_seqlen_q", max_seqlen_q),
+        _arguments.as_length("max_seqlen_k", max_seqlen_k),
+    )
+    results = _attend((q, k, v), packing, options, sm_margin)
+    return results if return_lse or return_attn_probs else results[0]
+
+
+# cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, max_seqlen_q, max_seqlen_k.
+_NOT_PACKED = (None, None, None, None, 0, 0)
+
+
+def _attend(
+    qkv: tuple[Tensor, Tensor, Tensor],
+    packing: tuple[Any, ...] | None,
+    options: Options,
+    sm_margin: int,
+) -> tuple[Tensor, Tensor]:
+    """The rest of the checks, and the operator."""
+    _arguments.check_tensors(dict(zip(("q", "k", "v"), qkv)))
+    q, k, v = (_autocast(tensor) for tensor in qkv)
+    packed = None if packing is None else _check_packing(q, packing)
+    dtypes = {"q": q.dtype, "k": k.dtype, "v": v.dtype}
+    if torch.compiler.is_compiling():
+        # Lengths may be symbols: the operator checks the rest, here if they are known and when it
+        # runs.
+        _problem.check_dtypes(dtypes)
+        _problem.check_shapes(q.shape, k.shape, v.shape, is_packed=packed is not None)
+        _problem.check_scale(options.softmax_scale, options.softcap)
+        _arguments.check_devices(q, k, v)
+    else:
+        problem = _problem.check_problem((q.shape, k.shape, v.shape), dtypes, packed, options)
+        _arguments.check_devices(q, k, v)
+        _problem.check_residency(problem, _arguments.free_sms(q.device, sm_margin))
+    scale = options.softmax_scale
+    return _ops.attention(
+        *(q, k, v),
+        *(_NOT_PACKED if packing is None else packing),
+        _problem.default_scale(q.shape[-1]) if scale is None else float(scale),
+        *options.window,
+        float(options.softcap),
+        options.schedule,
         sm_margin,
     )
-    return (out, lse) if return_lse or return_attn_probs else out
+
+
+def _check_packing(q: Tensor, packing: tuple[Any, ...]) -> Packed:
+    cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k, *longest = packing
+    _arguments.check_index("cu_seqlens_q", cu_seqlens_q, (), q)
+    entries = cu_seqlens_q.shape[0]
+    _arguments.check_index("cu_seqlens_k", cu_seqlens_k, (entries,), q)
+    for name, tensor in (("seqused_q", seqused_q), ("seqused_k", seqused_k)):
+        if tensor is not None:
+            _arguments.check_index(name, tensor, (entries - 1,), q)
+    return Packed(entries - 1, *longest)
 
 
 def _autocast(tensor: Tensor) -> Tensor:
@@ -167,158 +260,3 @@ def flash_attn_qkvpacked_func(
             )
         q, k, v = qkv.split([num_heads_q, rest // 2, rest // 2], dim=2)
     return flash_attn_func(q, k, v, softmax_scale, causal, **keywords)
-
-
-def flash_attn_varlen_func(*_args: Any, **_keywords: Any) -> NoReturn:
-    """Sequences of different lengths in one tensor: not yet supported."""
-    raise NotImplementedError(
-        "flash_attn_varlen_func is not yet supported; flash_attn_func takes sequences of one "
-        "length, (batch, seqlen, heads, head_dim)"
-    )
-
-
-@dataclass(frozen=True)
-class ScheduleInfo:
-    """The schedule that a call uses and what it guarantees."""
-
-    name: str
-    repeatable: bool  # same inputs, build and device model: same bits, whatever else runs
-    batch_invariant: bool  # a sequence's gradients depend on no other sequence, slot or batch size
-    device_invariant: bool  # the order does not depend on the number of SMs
-    reason: str
-
-
-def schedules() -> list[str]:
-    """Names that `schedule` takes besides "auto"; "unordered" needs deterministic=False."""
-    return list(_arguments.SCHEDULES)
-
-
-def supported_head_dims() -> list[int]:
-    """Head dims that have kernels."""
-    return list(_arguments.HEAD_DIMS)
-
-
-def is_supported(
-    q_shape: Sequence[int],
-    k_shape: Sequence[int],
-    v_shape: Sequence[int] | None = None,
-    *,
-    dtype: torch.dtype = torch.bfloat16,
-    device: torch.device | str = "cpu",
-    causal: bool = False,
-    window_size: Window = (-1, -1),
-    softcap: float = 0.0,
-    deterministic: bool = True,
-    schedule: str = "auto",
-) -> tuple[bool, str]:
-    """Whether `flash_attn_func` takes such a call, and the reason if not.
-
-    Args:
-        q_shape, k_shape, v_shape: shapes as `flash_attn_func` takes them; v_shape None is k_shape.
-        device: where the tensors would be; for a CUDA device the kernel must also be compiled.
-
-    Returns:
-        (True, "") or (False, reason). Never raises for an unsupported call.
-    """
-    device = torch.device(device)
-    try:
-        problem = _arguments.check_problem(
-            tuple(q_shape),
-            tuple(k_shape),
-            tuple(k_shape if v_shape is None else v_shape),
-            {"q": dtype},
-            causal,
-            window_size,
-            softcap,
-            deterministic,
-            schedule,
-        )
-    except ValueError as error:
-        return False, str(error)
-    reason = _arguments.device_problem(device)
-    if not reason and device.type == "cuda":
-        reason = _missing_kernel(problem) or _too_few_sms(problem, device)
-    return not reason, reason
-
-
-def _too_few_sms(problem: _arguments.Problem, device: torch.device) -> str:
-    """Why a named schedule does not fit the whole device, or ""."""
-    try:
-        _arguments.check_residency(problem, _arguments.free_sms(device, 0))
-    except ValueError as error:
-        return str(error)
-    return ""
-
-
-def _missing_kernel(problem: _arguments.Problem) -> str:
-    """Why the compiled library lacks a kernel for the problem, or ""."""
-    kernels = _ops.manifest().get("kernels", [])
-    for stage in ("fwd", "bwd"):
-        wanted = (stage, *problem.kernel_key)
-        if wanted not in {(x["pass"], x["dtype"], x["head_dim"], x["mask"]) for x in kernels}:
-            return f"no {stage} kernel for {problem.kernel_key} was built; see compiled_kernels()"
-    return ""
-
-
-def resolve_schedule(
-    q_shape: Sequence[int],
-    k_shape: Sequence[int],
-    causal: bool = False,
-    *,
-    dtype: torch.dtype = torch.bfloat16,
-    window_size: Window = (-1, -1),
-    softcap: float = 0.0,
-    deterministic: bool = True,
-    schedule: str = "auto",
-    device: torch.device | str = "cpu",
-    sm_margin: int = 0,
-) -> ScheduleInfo:
-    """The schedule that `flash_attn_func` would use in the backward, and its guarantees.
-
-    Args:
-        q_shape, k_shape: shapes as `flash_attn_func` takes them.
-        device: where the tensors would be. Some schedules need many SMs at once; on a CUDA device
-            with fewer, less sm_margin, "auto" takes another one. Nothing is limited on the CPU.
-        The others are `flash_attn_func`'s.
-
-    Raises:
-        ValueError: as `flash_attn_func` would.
-        RuntimeError: no kernel runs on the device.
-    """
-    device = torch.device(device)
-    if reason := _arguments.device_problem(device):
-        raise RuntimeError(f"device={str(device)!r}: {reason}")
-    shapes = (tuple(q_shape), tuple(k_shape), tuple(k_shape))
-    problem = _arguments.check_problem(
-        *shapes, {"q": dtype}, causal, window_size, softcap, deterministic, schedule
-    )
-    num_sms = _arguments.free_sms(device, sm_margin)
-    _arguments.check_residency(problem, num_sms)
-    name = problem.schedule
-    if name == "unordered":
-        reason = "deterministic=False: contributions to dQ are added as they come"
-        return ScheduleInfo(name, *_schedule.claims(name), reason)
-    if name == "auto":
-        return _resolve_auto(problem, num_sms)
-    reason = (
-        f"asked for by name; legal for {_schedule.legal_for(name)}. Its order is a function of "
-        "lengths, tile sizes, mask and head index alone"
-    )
-    return ScheduleInfo(name, *_schedule.claims(name), reason)
-
-
-def _resolve_auto(problem: _arguments.Problem, num_sms: int | None) -> ScheduleInfo:
-    wanted, depends_on_batch = _schedule.choose(*problem.shape)
-    name, _ = _schedule.choose(*problem.shape, num_ctas=num_sms)
-    repeatable, batch_invariant, device_invariant = _schedule.claims(name)
-    reason = f"what 'auto' is for this shape and a {_arguments.mask_name(problem.causal)} mask"
-    gang = _schedule.gang_size(problem.grid(wanted))
-    if name != wanted:
-        reason = f"'auto' is {wanted} for this shape, which needs {gang} SMs; {num_sms} are free"
-    if gang > 1:
-        device_invariant = False
-        reason += f"; with fewer than {gang} SMs free it is another one"
-    if depends_on_batch:
-        batch_invariant = False
-        reason += "; with another batch size it may be another one"
-    return ScheduleInfo(name, repeatable, batch_invariant, device_invariant, reason)

@@ -3,44 +3,23 @@
 Tile sizes come from the kernels' own table, and the backward walks the kernels' own schedule policy
 through ``_schedule``: work tiles in ticket order, Q tiles in traversal order, dQ added in turn
 order in fp32. P and dS are rounded to the input's dtype before their second product, as the tensor
-cores need them. Written to be read; nothing is tuned.
+cores need them. A packed call is its sequences one after the other, each a problem of its own, those
+of most KV tiles first. Written to be read; nothing is tuned.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from . import _schedule
-
-DTYPE_NAMES = {torch.bfloat16: "bf16", torch.float16: "fp16"}
-
-
-def check_operands(
-    q: Tensor, k: Tensor, v: Tensor, window: tuple[int, int], softcap: float
-) -> bool:
-    """What the operators, called directly, refuse. Returns whether the mask is causal."""
-    if q.dtype not in DTYPE_NAMES or k.dtype != q.dtype or v.dtype != q.dtype:
-        raise ValueError(
-            f"dash: q, k, v have dtypes {q.dtype}, {k.dtype}, {v.dtype}; "
-            "all three must be torch.bfloat16 or torch.float16"
-        )
-    if q.dim() != 4 or k.dim() != 4 or k.shape != v.shape or q.shape[-1] != k.shape[-1]:
-        raise ValueError(
-            f"dash: q, k, v have shapes {tuple(q.shape)}, {tuple(k.shape)}, {tuple(v.shape)}; "
-            "expected (batch, seqlen_q, heads, d) and twice (batch, seqlen_k, heads_k, d)"
-        )
-    if window not in ((-1, -1), (-1, 0)) or softcap != 0.0:
-        raise ValueError(
-            f"dash: window {window} with softcap {softcap} is not yet supported; "
-            "(-1, -1) and (-1, 0) with softcap 0.0 are"
-        )
-    if q.shape[2] % max(k.shape[2], 1) != 0:
-        raise ValueError(f"dash: {k.shape[2]} heads of k do not divide the {q.shape[2]} of q")
-    return window == (-1, 0)
+from . import _operands, _schedule
+from ._operands import Call
+from ._problem import Problem, Window
 
 
 def _blocks(length: int, block: int) -> Iterator[slice]:
@@ -54,34 +33,49 @@ def _float(x: Tensor) -> Tensor:
     return x.to(torch.float32, memory_format=torch.contiguous_format)
 
 
-def _visible(rows: slice, keys: slice, diagonal: int, causal: bool) -> Tensor:
+def _visible(rows: slice, keys: slice, diagonal: int, window: Window) -> Tensor:
     """Bool (rows, keys): whether the key is visible to the row, bottom-right aligned."""
-    if not causal:
-        return torch.ones(rows.stop - rows.start, keys.stop - keys.start, dtype=torch.bool)
-    row = torch.arange(rows.start, rows.stop).unsqueeze(1)
-    return torch.arange(keys.start, keys.stop) <= row + diagonal
+    row = torch.arange(rows.start, rows.stop).unsqueeze(1) + diagonal
+    key = torch.arange(keys.start, keys.stop)
+    left, right = window
+    visible = torch.ones(row.shape[0], key.shape[0], dtype=torch.bool)
+    if left >= 0:
+        visible &= key >= row - left
+    if right >= 0:
+        visible &= key <= row + right
+    return visible
 
 
-# Under torch.autocast the float32 products below would be rounded.
-@torch.autocast("cpu", enabled=False)
-def forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    softmax_scale: float,
-    window_size_left: int,
-    window_size_right: int,
-    softcap: float,
-    schedule: str,
-    sm_margin: int,
+@dataclass(frozen=True)
+class _Scores:
+    """How a product of q and k becomes a score."""
+
+    scale: float
+    softcap: float
+    window: Window
+
+    def of(self, products: Tensor) -> Tensor:
+        """The scores; products is q k^T."""
+        if self.softcap == 0.0:
+            return products * self.scale
+        return self.softcap * torch.tanh(products * (self.scale / self.softcap))
+
+    def slope(self, scores: Tensor) -> Tensor | float:
+        """Derivative of a score by product * scale."""
+        return 1.0 - (scores / self.softcap).square() if self.softcap != 0.0 else 1.0
+
+
+def _scores(problem: Problem, call: Call) -> _Scores:
+    return _Scores(call.softmax_scale, call.softcap, problem.window)
+
+
+def _forward(
+    q: Tensor, k: Tensor, v: Tensor, scores: _Scores, config: _schedule.FwdConfig
 ) -> tuple[Tensor, Tensor]:
-    """``dash_attn::fwd`` on the CPU: out (b, sq, h, d) in q's dtype and lse (b, h, sq) fp32."""
-    del schedule, sm_margin
-    causal = check_operands(q, k, v, (window_size_left, window_size_right), softcap)
-    batch, seqlen_q, num_heads, head_dim = q.shape
-    seqlen_k, num_heads_k = k.shape[1:3]
-    config = _schedule.fwd_config(DTYPE_NAMES[q.dtype], head_dim, causal)
-    out = q.new_zeros((batch, seqlen_q, num_heads, head_dim))
+    """(batch, seqlen) tensors: out and lse."""
+    batch, seqlen_q, num_heads, _ = q.shape
+    seqlen_k, num_heads_k, head_dim_v = v.shape[1:]
+    out = q.new_zeros((batch, seqlen_q, num_heads, head_dim_v))
     lse = q.new_full((batch, num_heads, seqlen_q), -math.inf, dtype=torch.float32)
     # Heads first, the query heads of one KV head together: (b, hk, group, rows, d).
     qs = _float(q.permute(0, 2, 1, 3)).unflatten(1, (num_heads_k, -1))
@@ -90,12 +84,12 @@ def forward(
         size = rows.stop - rows.start
         top = torch.full((*qs.shape[:3], size, 1), -math.inf)
         total = torch.zeros_like(top)
-        acc = torch.zeros((*qs.shape[:3], size, head_dim))
+        acc = torch.zeros((*qs.shape[:3], size, head_dim_v))
         for keys in _blocks(seqlen_k, config.block_n):
-            visible = _visible(rows, keys, seqlen_k - seqlen_q, causal)
+            visible = _visible(rows, keys, seqlen_k - seqlen_q, scores.window)
             if not visible.any():
                 continue
-            s = (qs[..., rows, :] @ ks[..., keys, :].transpose(-1, -2)) * softmax_scale
+            s = scores.of(qs[..., rows, :] @ ks[..., keys, :].transpose(-1, -2))
             s = s.masked_fill(~visible, -math.inf)
             top_before, top = top, torch.maximum(top, s.amax(-1, keepdim=True))
             # A row that has seen no key yet would subtract -inf from -inf.
@@ -108,6 +102,27 @@ def forward(
         tile = torch.where(seen, acc / torch.where(seen, total, 1.0), 0.0)
         out[:, rows] = tile.flatten(1, 2).transpose(1, 2).to(q.dtype)
         lse[:, :, rows] = (top + torch.log(total)).flatten(1, 2).squeeze(-1)
+    return out, lse
+
+
+# Under torch.autocast the float32 products would be rounded.
+@torch.autocast("cpu", enabled=False)
+def forward(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Tensor]:
+    """``dash_attn::fwd`` on the CPU: out like q with v's head dim, and lse (b, h, sq) fp32; packed
+    (h, total_q)."""
+    call = Call(*options)
+    problem = _operands.check_forward(q, k, v, call)
+    scores = _scores(problem, call)
+    config = _schedule.fwd_config(*problem.config, **problem.features)
+    if not call.is_packed:
+        return _forward(q, k, v, scores, config)
+    out = q.new_zeros((*q.shape[:2], v.shape[2]))
+    lse = q.new_full((q.shape[1], q.shape[0]), -math.inf, dtype=torch.float32)
+    for sequence in _operands.sequences(q, k, call):
+        rows, keys = sequence.rows, sequence.keys
+        if 0 not in sequence.lengths:
+            one = _forward(q[None, rows], k[None, keys], v[None, keys], scores, config)
+            out[rows], lse[:, rows] = one[0][0], one[1][0]
     return out, lse
 
 
@@ -136,6 +151,73 @@ def _work_tiles(grid: _schedule.TileGrid) -> Iterator[tuple[int, int, int]]:
         yield from _schedule.item(grid, ticket)
 
 
+@dataclass(frozen=True)
+class _Operands:
+    """(batch, seqlen) tensors that the backward reads; dpsum (b, h, rows) is what dP is compared
+    with: a gradient through lse adds P times it to dS."""
+
+    dout: Tensor
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    lse: Tensor
+    dpsum: Tensor
+
+    def of(self, sequence: _operands.Sequence) -> _Operands:
+        """Those of one sequence, if these are packed ones."""
+        rows, keys = sequence.rows, sequence.keys
+        return _Operands(
+            *(x[None, rows] for x in (self.dout, self.q)),
+            *(x[None, keys] for x in (self.k, self.v)),
+            *(x[None, :, rows] for x in (self.lse, self.dpsum)),
+        )
+
+
+def _backward(
+    x: _Operands, scores: _Scores, grid: _schedule.TileGrid
+) -> tuple[Tensor, Tensor, Tensor]:
+    """dq, dk, dv of (batch, seqlen) tensors."""
+    seqlen_q, seqlen_k = x.q.shape[1], x.k.shape[1]
+    group, dtype = x.q.shape[2] // x.k.shape[2], x.q.dtype
+    dq, dk, dv = (tensor.new_zeros(tensor.shape) for tensor in (x.q, x.k, x.v))
+    m_tiles = list(_blocks(seqlen_q, grid.block_m))
+    n_tiles = list(_blocks(seqlen_k, grid.block_n))
+    sums: dict[tuple[int, int, int], _OrderedSum] = {}
+    for n_block, bidh_kv, bidb in _work_tiles(grid) if x.q.shape[0] else ():
+        keys = n_tiles[n_block]
+        k_tile, v_tile = (_float(tensor[bidb, keys, bidh_kv]) for tensor in (x.k, x.v))
+        dk_tile, dv_tile = torch.zeros_like(k_tile), torch.zeros_like(v_tile)
+        for m_block, turn in _schedule.walk(grid, n_block, bidh_kv):
+            rows = m_tiles[m_block]
+            visible = _visible(rows, keys, seqlen_k - seqlen_q, scores.window)
+            for bidh in range(bidh_kv * group, (bidh_kv + 1) * group):
+                q_tile, do_tile = (_float(tensor[bidb, rows, bidh]) for tensor in (x.q, x.dout))
+                s = scores.of(q_tile @ k_tile.T)
+                p = torch.exp(s - x.lse[bidb, bidh, rows].unsqueeze(1))
+                # Exactly 0 where masked: a row that sees no key has lse -inf, and p would be inf.
+                p = torch.where(visible, p, 0.0)
+                dp = do_tile @ v_tile.T - x.dpsum[bidb, bidh, rows].unsqueeze(1)
+                ds = torch.where(visible, p * dp * scores.slope(s), 0.0)
+                p, ds = (tensor.to(dtype).float() for tensor in (p, ds))
+                dv_tile += p.T @ do_tile
+                dk_tile += ds.T @ q_tile
+                dq_sum = sums.setdefault((bidb, bidh, m_block), _OrderedSum())
+                if _schedule.is_ordered(grid):
+                    dq_sum.add(turn, ds @ k_tile)
+                else:
+                    dq_sum.add_now(ds @ k_tile)
+        dk[bidb, keys, bidh_kv] = (dk_tile * scores.scale).to(dtype)
+        dv[bidb, keys, bidh_kv] = dv_tile.to(dtype)
+    for (bidb, bidh, m_block), dq_sum in sums.items():
+        dq[bidb, m_tiles[m_block], bidh] = (dq_sum.value * scores.scale).to(dtype)
+    return dq, dk, dv
+
+
+def _row_sums(a: Tensor, b: Tensor) -> Tensor:
+    """(b, h, rows) or (h, rows): the sum over the head dim of a * b."""
+    return (_float(a) * _float(b)).sum(-1).transpose(-1, -2)
+
+
 @torch.autocast("cpu", enabled=False)
 def backward(
     dout: Tensor,
@@ -145,61 +227,30 @@ def backward(
     out: Tensor,
     lse: Tensor,
     dlse: Tensor | None,
-    softmax_scale: float,
-    window_size_left: int,
-    window_size_right: int,
-    softcap: float,
-    schedule: str,
-    sm_margin: int,
+    *options: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """``dash_attn::bwd`` on the CPU: dq, dk, dv in the shapes and dtype of q, k, v."""
-    del sm_margin
-    causal = check_operands(q, k, v, (window_size_left, window_size_right), softcap)
-    batch, seqlen_q, num_heads, head_dim = q.shape
-    seqlen_k, num_heads_k = k.shape[1:3]
-    group = num_heads // max(num_heads_k, 1)
-    shape = (DTYPE_NAMES[q.dtype], head_dim, causal)
-    shape += (batch, seqlen_q, seqlen_k, num_heads, num_heads_k)
-    name = _schedule.choose(*shape)[0] if schedule == "auto" else schedule
-    grid = _schedule.make_grid(*shape, name)
-    if not _schedule.is_legal(grid):
-        raise ValueError(
-            f"dash: schedule {name!r} is legal for {_schedule.legal_for(name)}; here are "
-            f"{grid.num_m_blocks()} Q tiles and {grid.num_n_blocks()} KV tiles"
-        )
-    dq, dk, dv = (x.new_zeros(x.shape) for x in (q, k, v))
-    # (b, h, rows): what dP is compared with. A gradient through lse adds P times it to dS.
-    dpsum = (_float(dout) * _float(out)).sum(-1).transpose(1, 2)
+    call = Call(*options)
+    results = {"dout": dout, "out": out, "lse": lse, "dlse": dlse}
+    problem = _operands.check_backward(results, q, k, v, call)
+    scores = _scores(problem, call)
+    name = problem.choose()[0] if call.schedule == "auto" else call.schedule
+    grid = problem.grid(name)
+    dpsum = _row_sums(dout, out)
     if dlse is not None:
-        dpsum = dpsum - dlse.float()
-    m_tiles = list(_blocks(seqlen_q, grid.block_m))
-    n_tiles = list(_blocks(seqlen_k, grid.block_n))
-    sums: dict[tuple[int, int, int], _OrderedSum] = {}
-    for n_block, bidh_kv, bidb in _work_tiles(grid) if batch else ():
-        keys = n_tiles[n_block]
-        k_tile, v_tile = (_float(x[bidb, keys, bidh_kv]) for x in (k, v))
-        dk_tile, dv_tile = torch.zeros_like(k_tile), torch.zeros_like(v_tile)
-        for m_block, turn in _schedule.walk(grid, n_block, bidh_kv):
-            rows = m_tiles[m_block]
-            visible = _visible(rows, keys, seqlen_k - seqlen_q, causal)
-            for bidh in range(bidh_kv * group, (bidh_kv + 1) * group):
-                q_tile, do_tile = (_float(x[bidb, rows, bidh]) for x in (q, dout))
-                lse_rows = lse[bidb, bidh, rows].unsqueeze(1)
-                p = torch.exp(q_tile @ k_tile.T * softmax_scale - lse_rows)
-                # Exactly 0 where masked: a row that sees no key has lse -inf, and p would be inf.
-                p = torch.where(visible, p, 0.0)
-                dp = do_tile @ v_tile.T
-                ds = torch.where(visible, p * (dp - dpsum[bidb, bidh, rows].unsqueeze(1)), 0.0)
-                p, ds = (x.to(q.dtype).float() for x in (p, ds))
-                dv_tile += p.T @ do_tile
-                dk_tile += ds.T @ q_tile
-                dq_sum = sums.setdefault((bidb, bidh, m_block), _OrderedSum())
-                if _schedule.is_ordered(grid):
-                    dq_sum.add(turn, ds @ k_tile)
-                else:
-                    dq_sum.add_now(ds @ k_tile)
-        dk[bidb, keys, bidh_kv] = (dk_tile * softmax_scale).to(k.dtype)
-        dv[bidb, keys, bidh_kv] = dv_tile.to(v.dtype)
-    for (bidb, bidh, m_block), dq_sum in sums.items():
-        dq[bidb, m_tiles[m_block], bidh] = (dq_sum.value * softmax_scale).to(q.dtype)
+        dpsum = dpsum - dlse
+    operands = _Operands(dout, q, k, v, lse, dpsum)
+    if not call.is_packed:
+        return _backward(operands, scores, grid)
+    dq, dk, dv = (tensor.new_zeros(tensor.shape) for tensor in (q, k, v))
+    taken = [
+        (_schedule.sequence_grid(grid, *sequence.lengths), sequence)
+        for sequence in _operands.sequences(q, k, call)
+        if 0 not in sequence.lengths
+    ]
+    taken.sort(key=lambda pair: -pair[0].num_n_blocks())
+    for sequence_grid, sequence in taken:
+        rows, keys = sequence.rows, sequence.keys
+        one = _backward(operands.of(sequence), scores, sequence_grid)
+        dq[rows], dk[keys], dv[keys] = (tensor[0] for tensor in one)
     return dq, dk, dv

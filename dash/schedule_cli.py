@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 
 from . import _arguments, _schedule, schedule
-from .reference import DTYPE_NAMES
+from ._problem import DTYPE_NAMES
 
 # Optional packages, and what installs them.
 _PLOT = "pip install 'dash-attn[plot]'"

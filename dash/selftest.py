@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from . import _arguments, _ops, _schedule, interface
-from .reference import DTYPE_NAMES
+from ._problem import DTYPE_NAMES
 
 _DTYPES = {name: dtype for dtype, name in DTYPE_NAMES.items()}
 _CUDA_LENGTH, _CPU_LENGTH = 1000, 200

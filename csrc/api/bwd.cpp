@@ -4,8 +4,8 @@
 // Invariant: no check fails after the first allocation.
 #include "api/dispatch.hpp"
 #include "api/operators.hpp"
+#include "api/problem.hpp"
 #include "api/stream.hpp"
-#include "api/tensor_check.hpp"
 #include "bwd/workspace.hpp"
 #include "common/check.hpp"
 
@@ -21,7 +21,7 @@ struct BackwardTensors {
 
 struct Workspace {
   Tensor lse_log2, dpsum, dq_accum;  // float32
-  Tensor dq_semaphore, ticket;       // int32
+  Tensor dq_semaphore, ticket, sequence_order, ticket_begin;  // int32
 };
 
 Tensor new_gradient(Tensor const& like) {
@@ -30,7 +30,8 @@ Tensor new_gradient(Tensor const& like) {
 
 Workspace allocate_workspace(Problem const& problem, Tensor const& q) {
   bwd::WorkspaceSizes const sizes =
-      bwd::workspace_sizes(problem.grid(), problem.num_heads, problem.key.head_dim);
+      bwd::workspace_sizes(problem.grid(), problem.packed, problem.num_heads,
+                           problem.key.head_dim);
   auto const buffer = [&](int64_t elements, ScalarType dtype) {
     int64_t const shape[] = {elements};
     return torch::stable::new_empty(q, shape, dtype);
@@ -39,7 +40,9 @@ Workspace allocate_workspace(Problem const& problem, Tensor const& q) {
           .dpsum = buffer(sizes.dpsum, ScalarType::Float),
           .dq_accum = buffer(sizes.dq_accum, ScalarType::Float),
           .dq_semaphore = buffer(sizes.dq_semaphore, ScalarType::Int),
-          .ticket = buffer(sizes.ticket, ScalarType::Int)};
+          .ticket = buffer(sizes.ticket, ScalarType::Int),
+          .sequence_order = buffer(sizes.sequence_order, ScalarType::Int),
+          .ticket_begin = buffer(sizes.ticket_begin, ScalarType::Int)};
 }
 
 bwd::BwdParams fill_params(Problem const& problem, BackwardTensors const& tensors,
@@ -75,11 +78,17 @@ bwd::BwdParams fill_params(Problem const& problem, BackwardTensors const& tensor
           .dq_accum = floats(workspace.dq_accum),
           .dq_semaphore = ints(workspace.dq_semaphore),
           .ticket = ints(workspace.ticket),
+          .sequence_order = ints(workspace.sequence_order),
+          .ticket_begin = ints(workspace.ticket_begin),
+          .packed = problem.packed,
           .grid = problem.grid(),
           .num_heads = problem.num_heads,
           .group_size = problem.num_heads / problem.num_heads_k,
-          .gang_size = schedule::BuiltIn::gang_size(problem.grid()),
+          .head_dim = problem.head_dim,
+          .head_dim_v = problem.head_dim_v,
+          .gang_size = problem.gang_size(problem.schedule),
           .softmax_scale = problem.softmax_scale,
+          .softcap = problem.softcap,
           .num_ctas = problem.num_ctas};
 }
 
@@ -87,21 +96,29 @@ bwd::BwdParams fill_params(Problem const& problem, BackwardTensors const& tensor
 
 std::tuple<Tensor, Tensor, Tensor> backward(
     Tensor const& dout, Tensor const& q, Tensor const& k, Tensor const& v, Tensor const& out,
-    Tensor const& lse, std::optional<Tensor> const& dlse, double softmax_scale,
-    int64_t window_size_left, int64_t window_size_right, double softcap,
-    std::string const& schedule, int64_t sm_margin) {
+    Tensor const& lse, std::optional<Tensor> const& dlse,
+    std::optional<Tensor> const& cu_seqlens_q, std::optional<Tensor> const& cu_seqlens_k,
+    std::optional<Tensor> const& seqused_q, std::optional<Tensor> const& seqused_k,
+    int64_t max_seqlen_q, int64_t max_seqlen_k, double softmax_scale, int64_t window_size_left,
+    int64_t window_size_right, double softcap, std::string const& schedule, int64_t sm_margin) {
   Problem const problem = check_problem(q, k, v,
+                                        {.cu_seqlens_q = cu_seqlens_q,
+                                         .cu_seqlens_k = cu_seqlens_k,
+                                         .seqused_q = seqused_q,
+                                         .seqused_k = seqused_k,
+                                         .max_seqlen_q = max_seqlen_q,
+                                         .max_seqlen_k = max_seqlen_k},
                                         {.softmax_scale = softmax_scale,
                                          .window_size_left = window_size_left,
                                          .window_size_right = window_size_right,
                                          .softcap = softcap,
                                          .schedule = schedule,
                                          .sm_margin = sm_margin});
-  check_like_q({"dout", dout}, q);
-  check_like_q({"out", out}, q);
-  check_row_statistic({"lse", lse}, problem);
+  check_like_out({"dout", dout}, q, problem);
+  check_like_out({"out", out}, q, problem);
+  check_row_statistic({"lse", lse}, q, problem);
   if (dlse.has_value()) {
-    check_row_statistic({"dlse", *dlse}, problem);
+    check_row_statistic({"dlse", *dlse}, q, problem);
   }
 
   auto const& kernel = find_backward(problem.key);

@@ -4,15 +4,15 @@
 #include <stdexcept>
 
 // First reading of the manifest: declarations.
-#define DASH_FWD_KERNEL(name, dtype, head_dim, mask)        \
-  namespace dash::fwd {                                     \
-  void name(FwdParams const& params, cudaStream_t stream);  \
-  std::vector<KernelAttributes> name##_attributes();        \
+#define DASH_FWD_KERNEL(name, dtype, head_dim, variant)             \
+  namespace dash::fwd {                                             \
+  void name(FwdParams const& params, cudaStream_t stream);          \
+  std::vector<KernelAttributes> name##_attributes();                \
   }
-#define DASH_BWD_KERNEL(name, dtype, head_dim, mask)        \
-  namespace dash::bwd {                                     \
-  void name(BwdParams const& params, cudaStream_t stream);  \
-  std::vector<KernelAttributes> name##_attributes();        \
+#define DASH_BWD_KERNEL(name, dtype, head_dim, variant)             \
+  namespace dash::bwd {                                             \
+  void name(BwdParams const& params, cudaStream_t stream);          \
+  std::vector<KernelAttributes> name##_attributes();                \
   }
 #include "manifest.inc"
 #undef DASH_FWD_KERNEL
@@ -26,19 +26,19 @@ using BackwardKernel = CompiledKernel<bwd::BwdParams>;
 
 // Second and third reading: one table a pass.
 std::vector<ForwardKernel> const kForwardKernels = {
-#define DASH_FWD_KERNEL(name, dtype, head_dim, mask)                \
-  ForwardKernel{#name, {DType::dtype, head_dim, MaskKind::mask},    \
+#define DASH_FWD_KERNEL(name, dtype, head_dim, variant)             \
+  ForwardKernel{#name, {DType::dtype, head_dim, Variant::variant},  \
                 &fwd::name, &fwd::name##_attributes},
-#define DASH_BWD_KERNEL(name, dtype, head_dim, mask)
+#define DASH_BWD_KERNEL(name, dtype, head_dim, variant)
 #include "manifest.inc"
 #undef DASH_FWD_KERNEL
 #undef DASH_BWD_KERNEL
 };
 
 std::vector<BackwardKernel> const kBackwardKernels = {
-#define DASH_FWD_KERNEL(name, dtype, head_dim, mask)
-#define DASH_BWD_KERNEL(name, dtype, head_dim, mask)                \
-  BackwardKernel{#name, {DType::dtype, head_dim, MaskKind::mask},   \
+#define DASH_FWD_KERNEL(name, dtype, head_dim, variant)
+#define DASH_BWD_KERNEL(name, dtype, head_dim, variant)             \
+  BackwardKernel{#name, {DType::dtype, head_dim, Variant::variant}, \
                  &bwd::name, &bwd::name##_attributes},
 #include "manifest.inc"
 #undef DASH_FWD_KERNEL
@@ -56,7 +56,7 @@ Kernel const& find(std::vector<Kernel> const& kernels, KernelKey const& key) {
   }
   throw std::runtime_error(std::string("dash_attn: no kernel was built for dtype ") +
                            dtype_word(key.dtype) + ", head dim " + std::to_string(key.head_dim) +
-                           ", " + mask_word(key.mask) + " mask; built were: " +
+                           ", variant " + variant_word(key.variant) + "; built were: " +
                            (built.empty() ? "none" : built) +
                            ". Rebuild with a DASH_KERNELS filter that includes it, or with none");
 }
@@ -70,6 +70,9 @@ ForwardKernel const& find_forward(KernelKey const& key) { return find(kForwardKe
 BackwardKernel const& find_backward(KernelKey const& key) { return find(kBackwardKernels, key); }
 
 char const* dtype_word(DType dtype) { return dtype == DType::kBf16 ? "bf16" : "fp16"; }
-char const* mask_word(MaskKind mask) { return mask == MaskKind::kFull ? "full" : "causal"; }
+char const* variant_word(Variant variant) {
+  constexpr char const* kWords[] = {"full", "causal", "packed_full", "general"};
+  return kWords[static_cast<int>(variant)];
+}
 
 }  // namespace dash::api

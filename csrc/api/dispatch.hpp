@@ -31,8 +31,8 @@ std::span<CompiledKernel<bwd::BwdParams> const> backward_kernels();
 CompiledKernel<fwd::FwdParams> const& find_forward(KernelKey const& key);
 CompiledKernel<bwd::BwdParams> const& find_backward(KernelKey const& key);
 
-// "bf16", "fp16"; "full", "causal": the words that kernel names are made of.
+// "bf16"; "packed_full": the words that kernel names are made of.
 char const* dtype_word(DType dtype);
-char const* mask_word(MaskKind mask);
+char const* variant_word(Variant variant);
 
 }  // namespace dash::api

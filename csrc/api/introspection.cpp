@@ -33,7 +33,7 @@ void append_kernels(std::string& json, char const* pass, Kernels const& kernels)
     json += "{\"name\": " + quoted(kernel.name) + ", \"pass\": " + quoted(pass) +
             ", \"dtype\": " + quoted(dtype_word(kernel.key.dtype)) +
             ", \"head_dim\": " + std::to_string(kernel.key.head_dim) +
-            ", \"mask\": " + quoted(mask_word(kernel.key.mask)) + "}";
+            ", \"variant\": " + quoted(variant_word(kernel.key.variant)) + "}";
   }
 }
 
