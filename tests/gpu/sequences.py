@@ -107,7 +107,7 @@ def unowned_rows() -> None:
                 check_unowned_rows(replace(base, **used), fill)
 
 
-@registry.check("sequences/70000", 60)
+@registry.check("sequences/varlen-70000-sequences", 60)
 def many_sequences() -> None:
     """More sequences than a grid dimension has room for: those of a pack of 70 repeat."""
     for window in (MASKS["full"], CAUSAL):

@@ -79,7 +79,7 @@ def extra_bytes(problem: Problem, schedule: str) -> int:
         return torch.cuda.max_memory_allocated() - before - results
 
 
-@registry.check("sizes/memory-is-linear", 60, alone=True)
+@registry.check("sizes/memory-linear", 60, alone=True)
 def memory() -> None:
     base = dense(1, 4096, 4096, heads=16, heads_k=16, head_dim=128, window=(-1, 0))
     variants = {
