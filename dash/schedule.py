@@ -7,25 +7,39 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from . import _arguments, _schedule, dag
+from . import _schedule, dag
 
 TileGrid = _schedule.TileGrid
 Costs = _schedule.Costs
 simulate_progress = _schedule.simulate_progress
 
+# (left, right): keys that a query sees besides its own, as the operators take it; -1 is no limit.
+Window = tuple[int, int]
+
 # Tuning: cycles of one Q tile on an H200, from clocks inside a kernel of this kind: (compute, drain
-# of dQ, completion + release + acquire). A model of them, not a promise.
+# of dQ, completion + release + acquire), by (head_dim, block_m). A model of them, not a promise.
 _CYCLES = {
-    (64, False): (4000.0, 1700.0, 2100.0),
-    (64, True): (4000.0, 1700.0, 2100.0),
-    (128, False): (4600.0, 2070.0, 2280.0),
-    (128, True): (4000.0, 1720.0, 2100.0),
+    (64, 128): (4000.0, 1700.0, 2100.0),
+    (128, 80): (4600.0, 2070.0, 2280.0),
+    (128, 64): (4000.0, 1720.0, 2100.0),
 }
 _PROLOGUE_CYCLES, _EPILOGUE_CYCLES = 1500.0, 2500.0
 CYCLES_PER_SECOND = 1.7e9
+
+
+def fold_causal(causal: bool, window: Window) -> Window:
+    """The window of a call with both: a causal mask is no key to the right."""
+    return (window[0], 0) if causal else window
+
+
+def mask_name(window: Window) -> str:
+    """The mask in messages: "full", "causal" or "window (left, right)"."""
+    left, right = (max(limit, -1) for limit in window)
+    return {(-1, -1): "full", (-1, 0): "causal"}.get((left, right), f"window ({left}, {right})")
 
 
 def dispatch(grid: TileGrid) -> list[tuple[int, int, int]]:
@@ -43,13 +57,33 @@ def walks(grid: TileGrid, bidh: int = 0) -> list[list[tuple[int, int]]]:
     return [_schedule.walk(grid, n_block, bidh) for n_block in range(grid.num_n_blocks())]
 
 
+def sequence_grids(grid: TileGrid, lengths: Sequence[tuple[int, int]]) -> list[TileGrid]:
+    """The sequences of a packed problem in the order in which the backward's CTAs take them: those
+    of most KV tiles first.
+
+    Args:
+        grid: of `_schedule.make_grid(..., packed=True)`.
+        lengths: (seqlen_q, seqlen_k) of each sequence.
+    """
+    grids = [_schedule.sequence_grid(grid, *pair) for pair in lengths]
+    return sorted(grids, key=TileGrid.num_n_blocks, reverse=True)
+
+
 def square_grid(
-    policy: str, *, causal: bool, q_tiles: int, kv_tiles: int, heads: int = 1, section: int = 0
+    policy: str,
+    *,
+    causal: bool = False,
+    window: Window = (-1, -1),
+    q_tiles: int,
+    kv_tiles: int,
+    heads: int = 1,
+    section: int = 0,
 ) -> TileGrid:
     """A problem of one batch entry with as many queries as keys, cut into the given tiles.
 
     Args:
         policy: one of `dash.schedules()`.
+        window: (left, right) of a problem with lcm(q_tiles, kv_tiles) queries; -1 is no limit.
         section: heads per section; 0 is half of the heads, at least one.
 
     Raises:
@@ -62,30 +96,44 @@ def square_grid(
             f"section={section} at least 0"
         )
     length = math.lcm(q_tiles, kv_tiles)
+    window = fold_causal(causal, window)
     section = section or max(heads // 2, 1)
 
     def grid_of(name: str) -> TileGrid:
         tiles = (length // q_tiles, length // kv_tiles)
-        return TileGrid(length, length, *tiles, heads, 1, causal, name, section)
+        return TileGrid(length, length, *tiles, heads, 1, window, name, section)
 
-    legal = [name for name in _arguments.SCHEDULES if _schedule.is_legal(grid_of(name))]
+    legal = [name for name in _schedule.schedules() if _schedule.is_legal(grid_of(name))]
     if policy not in legal:
-        known = policy in _arguments.SCHEDULES
+        known = policy in _schedule.schedules()
         problem = f"is legal for {_schedule.legal_for(policy)}" if known else "is not known"
         raise ValueError(
-            f"policy={policy!r} {problem}; legal for a {_arguments.mask_name(causal)} mask with "
+            f"policy={policy!r} {problem}; legal for a {mask_name(window)} mask with "
             f"{q_tiles} Q tiles and {kv_tiles} KV tiles are {legal}"
         )
     return grid_of(policy)
 
 
-def h200_costs(head_dim: int, causal: bool, group_size: int = 1) -> Costs:
+def h200_costs(
+    head_dim: int, causal: bool = False, group_size: int = 1, *, window: Window = (-1, -1)
+) -> Costs:
     """Costs of this library's backward kernel on an H200, in SM clocks.
+
+    Measured for head dims 64 and 128; others in proportion to the tiles' products and sizes.
 
     Args:
         group_size: query heads per KV head; a Q tile stands for all of them.
     """
-    compute, reduce, lag = _CYCLES[head_dim, causal]
+    window = fold_causal(causal, window)
+    config = _schedule.bwd_config("bf16", head_dim, window)
+    compiled, _ = _schedule.kernel_name_words(head_dim, window)
+    measured = (compiled, config.block_m)
+    scale = 1.0
+    if measured not in _CYCLES:
+        scale, measured = config.block_m * compiled / (64 * 128), (128, 64)
+    compute, reduce, lag = _CYCLES[measured]
+    compute *= scale * config.block_n / 128
+    reduce *= scale
     return Costs(
         compute=compute * group_size,
         reduce=reduce,
@@ -93,7 +141,7 @@ def h200_costs(head_dim: int, causal: bool, group_size: int = 1) -> Costs:
         prologue=_PROLOGUE_CYCLES,
         epilogue=_EPILOGUE_CYCLES,
         writers=2,
-        buffers=1,
+        buffers=config.stages_dq,
     )
 
 
@@ -168,6 +216,7 @@ def render(
     name: str = "band",
     *,
     causal: bool = False,
+    window: Window = (-1, -1),
     seqlen_q: int = 512,
     seqlen_k: int = 512,
     head_dim: int = 128,
@@ -177,22 +226,22 @@ def render(
 
     Args:
         name: one of `dash.schedules()`, legal for the mask and the lengths.
-        seqlen_q, seqlen_k: rows. head_dim: one of `dash.supported_head_dims()`.
+        window: (left, right) as in `flash_attn_func`; -1 is no limit.
+        seqlen_q, seqlen_k: rows. head_dim: of q, k, v; at most the largest that is supported.
 
     Raises:
         ValueError: an unsupported name or head_dim.
     """
-    _arguments.resolve_schedule_name(name != "unordered", name, causal)
-    if head_dim not in _arguments.HEAD_DIMS:
-        raise ValueError(f"head_dim={head_dim} is not supported; {_arguments.HEAD_DIMS} are")
-    grid = _schedule.make_grid(dtype, head_dim, causal, 1, seqlen_q, seqlen_k, 1, 1, name)
+    window = fold_causal(causal, window)
+    grid = _schedule.make_grid(dtype, head_dim, window, 1, seqlen_q, seqlen_k, 1, 1, name)
     if not _schedule.is_legal(grid):
         raise ValueError(
-            f"schedule={name!r} is legal for {_schedule.legal_for(name)}; seqlen_q={seqlen_q} has "
-            f"{grid.num_m_blocks()} Q tiles, seqlen_k={seqlen_k} {grid.num_n_blocks()} KV tiles"
+            f"schedule={name!r} is legal for {_schedule.legal_for(name)}; the mask is "
+            f"{mask_name(window)}, seqlen_q={seqlen_q} has {grid.num_m_blocks()} Q tiles, "
+            f"seqlen_k={seqlen_k} {grid.num_n_blocks()} KV tiles"
         )
     lines = [
-        f"{name}, {_arguments.mask_name(causal)}, seqlen {seqlen_q} x {seqlen_k}, "
+        f"{name}, {mask_name(window)}, seqlen {seqlen_q} x {seqlen_k}, "
         f"tiles {grid.block_m} x {grid.block_n}: m_block:turn in visiting order"
     ]
     ordered = _schedule.is_ordered(grid)

@@ -6,8 +6,7 @@ import argparse
 import sys
 from dataclasses import dataclass
 
-from . import _arguments, _schedule, schedule
-from ._problem import DTYPE_NAMES
+from . import _schedule, schedule
 
 # Optional packages, and what installs them.
 _PLOT = "pip install 'dash-attn[plot]'"
@@ -26,6 +25,10 @@ class Preset:
     heads_k: int
     head_dim: int
 
+    @property
+    def group_size(self) -> int:
+        return self.heads // self.heads_k
+
 
 PRESETS = {
     "llama3-8b": Preset(32, 8, 128),
@@ -41,8 +44,8 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     parser = commands.add_parser("schedule", help="the orders in which dQ is added")
     kinds = parser.add_subparsers(dest="schedule_command", required=True)
     show = kinds.add_parser("show", help="draw the timeline of one schedule")
-    show.add_argument("--policy", default="band", help=f"one of {', '.join(_arguments.SCHEDULES)}")
-    show.add_argument("--mask", choices=["full", "causal"], default="full")
+    show.add_argument("--policy", default="band", help=f"one of {', '.join(_schedule.schedules())}")
+    _add_mask(show, "full", "in rows, of which there are lcm(q tiles, KV tiles)")
     show.add_argument("--q-tiles", type=int, default=8)
     show.add_argument("--kv-tiles", type=int, default=4)
     show.add_argument("--heads", type=int, default=2)
@@ -59,14 +62,34 @@ def add_parser(commands: argparse._SubParsersAction) -> None:
     compare.add_argument("--shape", choices=sorted(PRESETS), default="llama3-8b")
     compare.add_argument("--seqlen", type=int, default=8192)
     compare.add_argument("--batch", type=int, default=1)
-    compare.add_argument("--mask", choices=["full", "causal"], default="causal")
+    _add_mask(compare, "causal", "in keys")
     compare.add_argument("--sms", type=int, default=132)
     table = kinds.add_parser("table", help="print an order: who visits which Q tile, whose turn")
-    table.add_argument("--policy", choices=_arguments.SCHEDULES, default="band")
-    table.add_argument("--mask", choices=["full", "causal"], default="full")
+    table.add_argument("--policy", choices=_schedule.schedules(), default="band")
+    _add_mask(table, "full", "in keys")
     table.add_argument("--seqlen-q", type=int, default=512)
     table.add_argument("--seqlen-k", type=int, default=512)
     table.add_argument("--head-dim", type=int, default=128)
+
+
+def _add_mask(parser: argparse.ArgumentParser, default: str, unit: str) -> None:
+    parser.add_argument("--mask", choices=["full", "causal", "window"], default=default)
+    parser.add_argument(
+        "--window",
+        type=int,
+        nargs=2,
+        metavar=("LEFT", "RIGHT"),
+        help=f"of --mask window, {unit}; -1 is no limit",
+    )
+
+
+def _window(options: argparse.Namespace) -> schedule.Window:
+    """What --mask and --window mean together."""
+    if (options.mask == "window") != (options.window is not None):
+        raise ValueError("--mask window and --window LEFT RIGHT go together")
+    if options.window is not None:
+        return tuple(options.window)
+    return schedule.fold_causal(options.mask == "causal", (-1, -1))
 
 
 def run(options: argparse.Namespace) -> int:
@@ -86,7 +109,7 @@ def _table(options: argparse.Namespace) -> None:
     print(
         schedule.render(
             options.policy,
-            causal=options.mask == "causal",
+            window=_window(options),
             seqlen_q=options.seqlen_q,
             seqlen_k=options.seqlen_k,
             head_dim=options.head_dim,
@@ -99,7 +122,7 @@ def summary(execution: schedule.Execution) -> str:
     grid = execution.grid
     gang = _schedule.gang_size(grid)
     return (
-        f"{grid.schedule}, {_arguments.mask_name(grid.causal)}, {grid.num_m_blocks()} Q tiles x "
+        f"{grid.schedule}, {schedule.mask_name(grid.window)}, {grid.num_m_blocks()} Q tiles x "
         f"{grid.num_n_blocks()} KV tiles, {grid.num_heads} heads, {execution.sms} SMs "
         f"({gang} needed at once): makespan {execution.makespan:.1f}, "
         f"bubbles {execution.bubble_fraction:.1%}"
@@ -109,7 +132,7 @@ def summary(execution: schedule.Execution) -> str:
 def _show(options: argparse.Namespace) -> None:
     grid = schedule.square_grid(
         options.policy,
-        causal=options.mask == "causal",
+        window=_window(options),
         q_tiles=options.q_tiles,
         kv_tiles=options.kv_tiles,
         heads=options.heads,
@@ -128,27 +151,25 @@ def _show(options: argparse.Namespace) -> None:
 
 
 def _compare(options: argparse.Namespace) -> None:
-    preset, causal = PRESETS[options.shape], options.mask == "causal"
+    preset, window = PRESETS[options.shape], _window(options)
     if min(options.seqlen, options.batch, options.sms) < 1:
         raise ValueError("--seqlen, --batch and --sms must be at least 1")
-    q_shape = (options.batch, options.seqlen, preset.heads, preset.head_dim)
-    k_shape = (options.batch, options.seqlen, preset.heads_k, preset.head_dim)
-    dtype = next(iter(DTYPE_NAMES))
-    problem = _arguments.check_problem(
-        q_shape, k_shape, k_shape, {"q": dtype}, causal, (-1, -1), 0.0, True, "auto"
-    )
-    costs = schedule.h200_costs(preset.head_dim, causal, preset.heads // preset.heads_k)
+    lengths = (options.batch, options.seqlen, options.seqlen)
+    shape = ("bf16", preset.head_dim, window, *lengths, preset.heads, preset.heads_k)
+    costs = schedule.h200_costs(preset.head_dim, False, preset.group_size, window=window)
     print(
         f"{options.shape}: batch {options.batch}, seqlen {options.seqlen}, heads {preset.heads}/"
-        f"{preset.heads_k}, head_dim {preset.head_dim}, {options.mask}, {options.sms} SMs. "
-        "Model of the main kernel, not a measurement."
+        f"{preset.heads_k}, head_dim {preset.head_dim}, {schedule.mask_name(window)}, "
+        f"{options.sms} SMs. Model of the main kernel, not a measurement."
     )
-    auto, _ = _schedule.choose(*problem.shape, num_ctas=options.sms)
-    baseline = schedule.execute(problem.grid("unordered"), options.sms, costs)
+    auto, _ = _schedule.choose(*shape, num_ctas=options.sms)
+    baseline = schedule.execute(_schedule.make_grid(*shape, "unordered"), options.sms, costs)
     head = ("schedule", "predicted ms", "vs unordered", "bubbles", "SMs at once", "guarantees")
     rows = [head]
-    for name in [*_arguments.legal_schedules(problem), "unordered"]:
-        grid = problem.grid(name)
+    for name in _schedule.schedules():
+        grid = _schedule.make_grid(*shape, name)
+        if not _schedule.is_legal(grid):
+            continue
         gang = _schedule.gang_size(grid)
         fits = gang <= options.sms
         times = ("does not fit", "", "")

@@ -119,7 +119,8 @@ def _draw(execution: Execution, axes: Any) -> None:
                 bars[(*product, "none", "wait")].append((computed, waited - computed))
             if costs.compute > execution.makespan / 90:
                 middle = (step.compute_begin + costs.compute / 2, product[0] + product[1] / 2)
-                axes.text(*middle, str(step.m_block), ha="center", va="center", fontsize=6)
+                place = {"ha": "center", "va": "center", "zorder": 4}  # above critical bars
+                axes.text(*middle, str(step.m_block), fontsize=6, **place)
     for (bottom, height, color, kind), spans in bars.items():
         axes.broken_barh(spans, (bottom, height), facecolor=color, clip_on=False, **_STYLES[kind])
     axes.set_xlim(0.0, execution.makespan)

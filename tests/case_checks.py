@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -16,12 +17,12 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 import dash
-from dash import _arguments
+from dash import _arguments, _problem
 
 from . import reference
 from .cases import CASES, AttentionCase
 from .compare import assert_bitwise_equal, assert_close_to_reference, assert_results_equal
-from .reference import Results
+from .reference import Packing, Results
 
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor]  # q, k, v, dout
 
@@ -30,15 +31,32 @@ def legal_schedules(
     case: AttentionCase, device: str = "cpu", *, ordered_only: bool = True, sm_margin: int = 0
 ) -> list[str]:
     """Schedules that the case can have on the device with sm_margin SMs left free."""
-    q_shape = (case.batch, case.seqlen_q, case.heads, case.head_dim)
-    k_shape = (case.batch, case.seqlen_k, case.heads_k, case.head_dim)
-    problem = _arguments.check_problem(
-        *(q_shape, k_shape, k_shape, {"q": case.torch_dtype}),
-        *(case.causal, (-1, -1), 0.0, True, "auto"),
-    )
+    packed = None
+    if case.packing is not None:
+        packed = _problem.Packed(len(case.packing.spans), *case.packing.max_seqlens)
+    options = _problem.options(case.causal, case.window, case.softcap, True, "auto")
+    problem = _problem.check_problem(case.shapes, {"q": case.torch_dtype}, packed, options)
     num_sms = _arguments.free_sms(torch.device(device), sm_margin)
-    names = _arguments.legal_schedules(problem, num_sms)
+    names = _problem.legal_schedules(problem, num_sms)
     return names if ordered_only else [*names, "unordered"]
+
+
+def operator_options(
+    inputs: Inputs,
+    causal: bool,
+    schedule: str = "auto",
+    *,
+    window: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    packing: Packing | None = None,
+    softmax_scale: float | None = None,
+    sm_margin: int = 0,
+) -> tuple[Any, ...]:
+    """The operators' arguments behind the tensors."""
+    scoring = reference.Scoring(causal, window, softcap, softmax_scale)
+    indices = (None,) * 4 + (0, 0) if packing is None else packing.arguments(inputs[0].device)
+    scale = scoring.scale(inputs[0].shape[-1])
+    return (*indices, scale, *scoring.bounds, softcap, schedule, sm_margin)
 
 
 def run(
@@ -46,52 +64,76 @@ def run(
     causal: bool,
     schedule: str = "auto",
     *,
-    softmax_scale: float | None = None,
-    sm_margin: int = 0,
     dlse: Tensor | None = None,
+    **keywords: Any,
 ) -> Results:
-    """One forward and backward straight through the operators."""
+    """One forward and backward straight through the operators.
+
+    Args:
+        keywords: those of `operator_options`.
+    """
     q, k, v, dout = inputs
-    scale = q.shape[-1] ** -0.5 if softmax_scale is None else softmax_scale
-    options = (scale, -1, 0 if causal else -1, 0.0, schedule, sm_margin)
+    options = operator_options(inputs, causal, schedule, **keywords)
     with torch.no_grad():
         out, lse = torch.ops.dash_attn.fwd(q, k, v, *options)
         return Results(out, lse, *torch.ops.dash_attn.bwd(dout, q, k, v, out, lse, dlse, *options))
 
 
-def run_autograd(inputs: Inputs, causal: bool, **keywords: object) -> Results:
+def call(
+    tensors: tuple[Tensor, ...], causal: bool, packing: Packing | None = None, **keywords: Any
+) -> Any:
+    """The public function for these tensors."""
+    if packing is None:
+        return dash.flash_attn_func(*tensors, causal=causal, **keywords)
+    cu_q, cu_k, used_q, used_k = packing.tensors(tensors[0].device)
+    return dash.flash_attn_varlen_func(
+        *(*tensors, cu_q, cu_k, *packing.max_seqlens),
+        seqused_q=used_q,
+        seqused_k=used_k,
+        causal=causal,
+        **keywords,
+    )
+
+
+def run_autograd(inputs: Inputs, causal: bool, **keywords: Any) -> Results:
     """One forward and backward through the public function and autograd."""
     leaves = [x.detach().requires_grad_() for x in inputs[:3]]
-    out, lse = dash.flash_attn_func(*leaves, causal=causal, return_lse=True, **keywords)
+    out, lse = call(leaves, causal, return_lse=True, **keywords)
     return Results(out.detach(), lse.detach(), *torch.autograd.grad(out, leaves, inputs[3]))
 
 
-def check_close(inputs: Inputs, causal: bool, got: Results, what: str) -> None:
-    exact = reference.oracle(inputs, causal)
-    plain = reference.attention(inputs, causal, inputs[0].dtype)
+def check_close(inputs: Inputs, causal: bool, got: Results, what: str, **keywords: Any) -> None:
+    """`keywords`: those of the reference."""
+    exact = reference.oracle(inputs, causal, **keywords)
+    plain = reference.attention(inputs, causal, inputs[0].dtype, **keywords)
     assert_close_to_reference(got, exact, plain, what)
 
 
 def check_reference_and_bits(
-    case: AttentionCase, device: str, repeats: int = 2, between: Callable[[], None] | None = None
+    case: AttentionCase,
+    device: str,
+    repeats: int = 2,
+    between: Callable[[], None] | None = None,
+    schedules: list[str] | None = None,
 ) -> None:
     """Every legal schedule against the reference, and equal bits over repeats of the ordered ones.
 
     Args:
         between: called before each repeat, for instance to dirty freed memory.
+        schedules: these instead of all legal ones.
     """
     inputs = case.make_inputs(device)
-    exact = reference.oracle(inputs, case.causal)
-    plain = reference.attention(inputs, case.causal, case.torch_dtype)
-    for schedule in legal_schedules(case, device, ordered_only=False):
-        first = run(inputs, case.causal, schedule)
+    exact = reference.oracle(inputs, case.causal, **case.extras)
+    plain = reference.attention(inputs, case.causal, case.torch_dtype, **case.extras)
+    for schedule in schedules or legal_schedules(case, device, ordered_only=False):
+        first = run(inputs, case.causal, schedule, **case.extras)
         assert_close_to_reference(first, exact, plain, f"{case} {schedule}")
         if schedule == "unordered":
             continue
         for repeat in range(1, repeats):
             if between is not None:
                 between()
-            again = run(inputs, case.causal, schedule)
+            again = run(inputs, case.causal, schedule, **case.extras)
             assert_results_equal(again, first, f"{case} {schedule} repeat {repeat}")
 
 
@@ -310,7 +352,7 @@ def _double_backward(case: AttentionCase, device: str) -> None:
     out = dash.flash_attn_func(q, k, v)
     with pytest.raises(RuntimeError, match="double backward"):
         torch.autograd.grad(out.float().square().sum(), q, create_graph=True)
-    options = (case.softmax_scale, -1, -1, 0.0, "auto", 0)
+    options = operator_options((q, k, v, q), case.causal)
     out, lse = torch.ops.dash_attn.fwd(q, k, v, *options)
     out, lse = out.detach(), lse.detach()
     dq, _, _ = torch.ops.dash_attn.bwd(out, q, k, v, out, lse, None, *options)
@@ -372,12 +414,14 @@ SPECIAL: dict[str, Callable[[AttentionCase, str], None]] = {
 GPU_ONLY = frozenset(
     {
         *("gqa-dirty-memory", "dq-order-fp16-d64", "many-waves", "flag-off-control"),
-        *("fewer-sms", "cuda-graph", "side-stream-producer"),
+        *("fewer-sms", "cuda-graph", "side-stream-producer", "memory-linear"),
     }
 )
 
 
 def check(name: str, device: str) -> None:
     """Runs the library's entry `name`."""
-    case = CASES[name]
-    SPECIAL.get(name, check_reference_and_bits)(case, device)
+    from . import shape_checks  # which imports this module
+
+    special = SPECIAL | shape_checks.SPECIAL
+    special.get(name, check_reference_and_bits)(CASES[name], device)

@@ -26,7 +26,9 @@ def test_compare(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["schedule", "compare", "--shape", "llama3-8b", "--seqlen", "2048"]) == 0
     lines = capsys.readouterr().out.splitlines()
     names = [line.split()[0] for line in lines[2:]]
-    assert set(names) == {name for name in _schedule.schedules() if _schedule.supports(name, True)}
+    assert set(names) == {
+        name for name in _schedule.schedules() if _schedule.supports(name, (-1, 0))
+    }
     assert sum("(auto)" in line for line in lines) == 1
     unordered = next(line for line in lines if line.startswith("unordered"))
     assert "1.000" in unordered and unordered.endswith("none")
@@ -38,6 +40,26 @@ def test_compare(capsys: pytest.CaptureFixture[str]) -> None:
         "ring",
     ]
     assert main(["schedule", "compare", "--sms", "0"]) == 2
+
+
+def test_windows(capsys: pytest.CaptureFixture[str]) -> None:
+    window = ["--mask", "window", "--window"]
+    lengths = ["--seqlen-q", "1024", "--seqlen-k", "1024"]
+    assert main(["schedule", "table", *lengths, *window, "256", "0"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("band, window (256, 0), seqlen 1024 x 1024, tiles 64 x 128")
+    assert lines[2].split() == ["n_block", "1", "7:0", "6:0", "5:1", "4:1", "3:1", "2:1"]
+    compare = ["schedule", "compare", "--shape", "mha-hd128", "--seqlen", "4096"]
+    assert main([*compare, *window, "512", "-1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    names = {line.split()[0] for line in lines[2:]}
+    assert names == {n for n in _schedule.schedules() if _schedule.supports(n, (512, -1))}
+    assert sum(line.startswith("band (auto)") for line in lines) == 1
+    assert main(["schedule", "table", "--policy", "comb", *window, "256", "0"]) == 2
+    assert "comb" in capsys.readouterr().err
+    for half in (["--mask", "window"], ["--window", "3", "0"]):
+        assert main(["schedule", "table", *half]) == 2
+        assert "go together" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

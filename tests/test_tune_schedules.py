@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -30,7 +32,8 @@ def test_the_report_counts_where_auto_loses(
     shape |= {"head_dim": 64, "causal": True, "auto": "band"}
     times = {"unordered": 0.8, "auto": 1.005, "band": 1.0, "comb": 1.2}
     slower = {**times, "comb@8": 0.9}
-    table = {"shapes": [{**shape, "ms": times}, {**shape, "ms": slower}]}
+    noisy = {**shape, "ms": slower, "noise": 0.2}
+    table = {"shapes": [{**shape, "ms": times}, {**shape, "ms": slower}, noisy]}
     assert tune_schedules.best_of(table["shapes"][1]) == ("comb@8", 0.9)
     assert tune_schedules.report(table) == 1
     assert "comb@8" in capsys.readouterr().out
@@ -48,3 +51,38 @@ def test_candidates_are_legal_and_name_sections(monkeypatch: pytest.MonkeyPatch)
     names = tune_schedules.candidates(shape, (2, 4, 8))
     assert {"unordered", "auto", "band", "band@2", "mirrored@4", "symmetric_shift"} <= set(names)
     assert "band@8" not in names and "shift" not in names
+    assert not [name for name in tune_schedules.candidates(shape, ()) if "@" in name]
+    short = next(s for s in tune_schedules.tuning_shapes([64]) if s.causal and s.seqlen_q == 256)
+    assert {"comb@64", "comb@128"} <= set(tune_schedules.candidates(short, (16,)))
+
+
+def test_noise_is_what_equal_configurations_differ_by() -> None:
+    run = {"auto": 1.02, "band": 1.0, "comb": 2.0}
+    assert tune_schedules.noise_of([run], "band") == pytest.approx(0.02)
+    slower = {name: 1.1 * ms for name, ms in run.items()}
+    assert tune_schedules.noise_of([run, slower, run], "band") == pytest.approx(0.1)
+
+
+def test_a_shape_is_measured_repeatedly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The median of the repeats; without other section sizes when none are asked for."""
+    import dash
+
+    on_cpu, resolve = dash.is_supported, dash.resolve_schedule
+    monkeypatch.setattr(dash, "is_supported", lambda *a, **k: on_cpu(*a, **{**k, "device": "cpu"}))
+    monkeypatch.setattr(
+        dash, "resolve_schedule", lambda *a, **k: resolve(*a, **{**k, "device": "cpu"})
+    )
+    factors = iter([1.0, 1.5, 1.02])
+
+    def measure(shape: Any, providers: list[Any], *_: Any) -> list[SimpleNamespace]:
+        ms = next(factors)
+        return [
+            SimpleNamespace(provider=p.name, note="", timing=SimpleNamespace(median_ms=ms))
+            for p in providers
+        ]
+
+    monkeypatch.setattr(tune_schedules, "measure", measure)
+    shape = tune_schedules.tuning_shapes([64])[0]
+    row = tune_schedules.measure_shape(shape, tune_schedules.Options(), (), 3)
+    assert set(row["ms"].values()) == {1.02} and not [name for name in row["ms"] if "@" in name]
+    assert row["noise"] == pytest.approx(0.5 / 1.02, abs=1e-4)

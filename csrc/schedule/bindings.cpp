@@ -11,6 +11,7 @@
 #include <optional>
 #include <stdexcept>
 #include <tuple>
+#include <variant>
 
 #include "config/bwd_config.hpp"
 #include "config/fwd_config.hpp"
@@ -139,6 +140,17 @@ std::tuple<std::string_view, bool> choose(GridShape const& shape, std::optional<
   return {name_of(choice.kind), choice.depends_on_batch};
 }
 
+bool progress(std::variant<TileGrid, std::vector<TileGrid>> const& grids, int slots,
+              std::optional<std::vector<int>> order) {
+  auto const* const one = std::get_if<TileGrid>(&grids);
+  auto const all = one ? std::vector{*one} : std::get<std::vector<TileGrid>>(grids);
+  if (!order) {
+    order.emplace(all_tickets(all).size());
+    std::iota(order->begin(), order->end(), 0);
+  }
+  return simulate_progress(all, slots, *order);
+}
+
 void bind_structs(py::module_& m) {
   using G = TileGrid;
   py::class_<G>(m, "TileGrid")
@@ -242,13 +254,9 @@ void bind_orders(py::module_& m) {
   m.def("walk", [](TileGrid const& grid, int n_block, int bidh) {
     return walk(grid, tile_of(n_block, bidh));
   }, "grid"_a, "n_block"_a, "bidh"_a = 0, "[(m_block, turn)] in visiting order");
-  m.def("simulate_progress", [](TileGrid const& grid, int slots, py::object tickets) {
-    std::vector<int> order(BuiltIn::num_tickets(grid));
-    std::iota(order.begin(), order.end(), 0);
-    return simulate_progress(grid, slots, tickets.is_none() ? order
-                                              : tickets.cast<std::vector<int>>());
-  }, "grid"_a, "slots"_a, "tickets"_a = py::none(),
-     "whether `slots` CTAs that take the tickets in this order finish; False is a deadlock");
+  m.def("simulate_progress", progress, "grids"_a, "slots"_a, "tickets"_a = py::none(),
+        "whether `slots` CTAs that take the tickets of the grid, or of all grids of a list one "
+        "after the other, in this order finish; False is a deadlock");
 }
 
 Timeline simulate(TileGrid const& grid, int slots, Costs const& costs) {

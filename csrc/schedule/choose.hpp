@@ -187,9 +187,9 @@ struct ScheduleChoice {
   bool depends_on_batch;  // another batch size could mean another order
 };
 
-// schedule="auto": band, which suits windows, packed sequences and many waves of work tiles, and for
-// few waves what keeps the SMs busy. Tuning: bench/schedule_table.json, measured on an H200, whose
-// 132 SMs make a wave.
+// schedule="auto": band, which suits windows, packed sequences and many waves of work tiles, and
+// for few waves what keeps the SMs busy. Tuning: bench/schedule_table.json, measured on an H200,
+// whose 132 SMs make a wave.
 constexpr ScheduleChoice choose_schedule(GridShape const& shape) {
   if (shape.is_packed || shape.mask == MaskKind::kWindow) {
     return {ScheduleKind::kBand, false};

@@ -18,9 +18,9 @@ namespace dash::schedule {
 // An item is what one ticket stands for: `work(grid, ticket)`, then next_tile of that, and so on
 // until no_tile(). One CTA runs the tiles of an item one after the other.
 //
-// In a packed problem each sequence is a grid of its own (sequence_grid.hpp), and its tickets follow
-// those of the sequence before it. kLegalForPacked: whatever the lengths, which only the device
-// knows, is_legal is supports(mask) and gang_size is 1.
+// In a packed problem each sequence is a grid of its own (sequence_grid.hpp), and one sequence's
+// tickets follow another's. kLegalForPacked: whatever the lengths, which only the device knows,
+// is_legal is supports(mask) and gang_size is 1.
 //
 // gang_size > 1: the items of a gang wait for each other, so that many CTAs must be resident at
 // once, and a CTA may not take a ticket before it has made the last addition of its present item.

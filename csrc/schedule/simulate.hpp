@@ -32,19 +32,24 @@ inline std::vector<std::pair<int, int>> walk(TileGrid const& grid, WorkTile cons
   return visits;
 }
 
-// A slot's present work tile, and the step whose add comes next.
+// A slot's present work tile, the step whose add comes next, and the grid that both are of.
 struct RunningItem {
+  std::size_t grid;
   WorkTile tile;
   int step;
 };
 
+// Contributions to each Q tile of a grid so far.
+using Counters = std::vector<int>;
+
 // Adds of `item` that can go through now; true if there was any.
-inline bool advance(TileGrid const& grid, RunningItem& item, std::vector<int>& counters) {
+inline bool advance(TileGrid const& grid, RunningItem& item, Counters& counters) {
   bool moved = false;
   int const list = item.tile.bidb * grid.num_heads + item.tile.bidh;
   while (item.tile.n_block >= 0) {
     if (item.step == grid.num_steps(item.tile.n_block)) {
-      item = {.tile = BuiltIn::next_tile(grid, item.tile), .step = 0};
+      item.tile = BuiltIn::next_tile(grid, item.tile);
+      item.step = 0;
       moved = true;
       continue;
     }
@@ -60,21 +65,39 @@ inline bool advance(TileGrid const& grid, RunningItem& item, std::vector<int>& c
   return moved;
 }
 
-// Whether every item finishes when `slots` CTAs take the tickets in the given order (normally
-// 0, 1, 2, ...). False is a deadlock: every slot holds an item that waits.
-inline bool simulate_progress(TileGrid const& grid, int slots, std::vector<int> const& tickets) {
-  std::vector<int> counters(
-      static_cast<std::size_t>(grid.num_m_blocks()) * grid.num_heads * grid.batch, 0);
+// (grid, its ticket) of all tickets of several grids, those of the first grid first.
+inline std::vector<std::pair<std::size_t, int>> all_tickets(std::vector<TileGrid> const& grids) {
+  std::vector<std::pair<std::size_t, int>> tickets;
+  for (std::size_t index = 0; index < grids.size(); ++index) {
+    for (int ticket = 0; ticket < BuiltIn::num_tickets(grids[index]); ++ticket) {
+      tickets.emplace_back(index, ticket);
+    }
+  }
+  return tickets;
+}
+
+// Whether every item finishes when `slots` CTAs take the tickets of the grids in the given order,
+// as numbers of all_tickets (normally 0, 1, 2, ...). Several grids are the sequences of a packed
+// problem. False is a deadlock: every slot holds an item that waits.
+inline bool simulate_progress(std::vector<TileGrid> const& grids, int slots,
+                              std::vector<int> const& order) {
+  std::vector<Counters> counters;
+  for (TileGrid const& grid : grids) {
+    counters.emplace_back(
+        static_cast<std::size_t>(grid.num_m_blocks()) * grid.num_heads * grid.batch, 0);
+  }
+  auto const tickets = all_tickets(grids);
   std::vector<RunningItem> running;
   std::size_t next = 0;
-  while (next < tickets.size() || !running.empty()) {
+  while (next < order.size() || !running.empty()) {
     bool moved = false;
-    while (next < tickets.size() && running.size() < static_cast<std::size_t>(slots)) {
-      running.push_back({.tile = BuiltIn::work(grid, tickets[next++]), .step = 0});
+    while (next < order.size() && running.size() < static_cast<std::size_t>(slots)) {
+      auto const [grid, ticket] = tickets.at(order[next++]);
+      running.push_back({.grid = grid, .tile = BuiltIn::work(grids[grid], ticket), .step = 0});
       moved = true;
     }
     for (RunningItem& item : running) {
-      moved = advance(grid, item, counters) || moved;
+      moved = advance(grids[item.grid], item, counters[item.grid]) || moved;
     }
     if (!moved) {
       return false;

@@ -2,31 +2,52 @@
 
 from __future__ import annotations
 
+import random
 from collections import defaultdict
 
 from dash import _schedule
-from dash.schedule import items, walks
+from dash.schedule import Window, items, mask_name, walks
 
+FULL, CAUSAL = (-1, -1), (-1, 0)
+MASKS = {"full": FULL, "causal": CAUSAL, "window": (200, 0)}  # a window of each kind
 WAVE = 132  # pairs of symmetric_shift that run together
 ORDERED = [name for name in _schedule.schedules() if name != "unordered"]
 
 
-def legal_schedules(causal: bool) -> list[str]:
-    """Schedules that are legal for some shape under the mask."""
-    return [name for name in _schedule.schedules() if _schedule.supports(name, causal)]
+def legal_schedules(mask: str, packed: bool = False) -> list[str]:
+    """Schedules that are legal for some shape under the mask; packed: for every one."""
+    names = _schedule.schedules()
+    return [name for name in names if _schedule.supports(name, MASKS[mask], packed)]
+
+
+def some_window(mask: str, generator: random.Random, seqlen_q: int, seqlen_k: int) -> Window:
+    """The mask's window, or any: limits of 0, few keys, many, just all and more than all."""
+    if mask != "window":
+        return MASKS[mask]
+
+    def limit(seqlen: int) -> int:
+        few = min(seqlen, 40)
+        some = [generator.randint(0, few), generator.randint(0, seqlen)]
+        return generator.choice([-1, 0, *some, seqlen - 1, seqlen, seqlen + 500])
+
+    window = (limit(seqlen_k), limit(seqlen_q))
+    # Without a limit to the left: to the right there is one, or all of it is another mask.
+    return window if window[0] >= 0 or window[1] > 0 else (generator.randint(0, seqlen_k), 0)
 
 
 def describe(grid: _schedule.TileGrid) -> str:
-    mask = "causal" if grid.causal else "full"
     return (
-        f"{grid.schedule} {mask} {grid.seqlen_q}x{grid.seqlen_k} tiles {grid.block_m}x"
-        f"{grid.block_n} heads {grid.num_heads} batch {grid.batch} section {grid.section}"
+        f"{grid.schedule} {mask_name(grid.window)} {grid.seqlen_q}x{grid.seqlen_k} tiles "
+        f"{grid.block_m}x{grid.block_n} heads {grid.num_heads} batch {grid.batch} "
+        f"section {grid.section}"
     )
 
 
 def is_visible(grid: _schedule.TileGrid, row: int, key: int) -> bool:
     """The mask, element by element: bottom-right aligned."""
-    return not grid.causal or key <= row + grid.seqlen_k - grid.seqlen_q
+    left, right = grid.window
+    own = row + grid.seqlen_k - grid.seqlen_q
+    return (left < 0 or own - left <= key) and (right < 0 or key <= own + right)
 
 
 def tiles_by_elements(grid: _schedule.TileGrid) -> set[tuple[int, int]]:
@@ -40,12 +61,18 @@ def tiles_by_elements(grid: _schedule.TileGrid) -> set[tuple[int, int]]:
 
 
 def tiles_by_corner(grid: _schedule.TileGrid) -> set[tuple[int, int]]:
-    """The same, from each tile's last row and first key: the pair that is visible if any is."""
+    """The same, from each tile's corners: the least and the greatest distance of its keys from the
+    rows' own are between the limits, or a visible one is between them."""
     tiles = set()
+    left, right = grid.window
+    diagonal = grid.seqlen_k - grid.seqlen_q
     for m in range(-(-grid.seqlen_q // grid.block_m)):
         last_row = min((m + 1) * grid.block_m, grid.seqlen_q) - 1
         for n in range(-(-grid.seqlen_k // grid.block_n)):
-            if is_visible(grid, last_row, n * grid.block_n):
+            last_key = min((n + 1) * grid.block_n, grid.seqlen_k) - 1
+            least = n * grid.block_n - last_row - diagonal
+            greatest = last_key - m * grid.block_m - diagonal
+            if (right < 0 or least <= right) and (left < 0 or greatest >= -left):
                 tiles.add((m, n))
     return tiles
 

@@ -1,19 +1,20 @@
-// Reads "seqlen_q seqlen_k block_m block_n heads batch mask schedule section" lines and prints, for
-// each, the dispatch order and every walk, straight from the headers: what a second build of the
-// same policies answers.
+// Reads "seqlen_q seqlen_k block_m block_n heads batch window_left window_right schedule section"
+// lines and prints, for each, the dispatch order and every walk, straight from the headers: what a
+// second build of the same policies answers.
 #include <iostream>
 
+#include "schedule/choose.hpp"
 #include "schedule/simulate.hpp"
 
 int main() {
   using namespace dash;
   using namespace dash::schedule;
   TileGrid grid{};
-  int mask = 0;
   int schedule = 0;
   while (std::cin >> grid.seqlen_q >> grid.seqlen_k >> grid.block_m >> grid.block_n >>
-         grid.num_heads >> grid.batch >> mask >> schedule >> grid.section) {
-    grid.mask = static_cast<MaskKind>(mask);
+         grid.num_heads >> grid.batch >> grid.window_left >> grid.window_right >> schedule >>
+         grid.section) {
+    grid.mask = mask_of(grid.window_left, grid.window_right);
     grid.schedule = static_cast<ScheduleKind>(schedule);
     for (int ticket = 0; ticket < BuiltIn::num_tickets(grid); ++ticket) {
       for (WorkTile const& tile : item(grid, ticket)) {

@@ -7,6 +7,8 @@ import pytest
 from dash import _schedule
 from dash.schedule import dispatch, items, render, walks
 
+from .oracle import CAUSAL, FULL, legal_schedules
+
 
 def table(text: str) -> list[list[tuple[int, int]]]:
     """Lines of "m,turn m,turn ...", one per n_block."""
@@ -17,7 +19,7 @@ def table(text: str) -> list[list[tuple[int, int]]]:
 
 
 def test_band_causal() -> None:
-    grid = _schedule.TileGrid(384, 384, 64, 128, causal=True, schedule="band")
+    grid = _schedule.TileGrid(384, 384, 64, 128, window=CAUSAL, schedule="band")
     assert walks(grid) == table("""
         5,0 4,0 3,0 2,0 1,0 0,0
         5,1 4,1 3,1 2,1
@@ -35,7 +37,7 @@ def test_band_full() -> None:
 
 
 def test_ascending_causal() -> None:
-    grid = _schedule.TileGrid(384, 384, 64, 128, causal=True, schedule="ascending")
+    grid = _schedule.TileGrid(384, 384, 64, 128, window=CAUSAL, schedule="ascending")
     assert walks(grid) == table("""
         0,0 1,0 2,0 3,0 4,0 5,0
         2,1 3,1 4,1 5,1
@@ -44,7 +46,7 @@ def test_ascending_causal() -> None:
 
 
 def test_shortest_first_causal() -> None:
-    grid = _schedule.TileGrid(384, 384, 64, 128, causal=True, schedule="shortest_first")
+    grid = _schedule.TileGrid(384, 384, 64, 128, window=CAUSAL, schedule="shortest_first")
     assert walks(grid) == table("""
         0,0 1,0 2,1 3,1 4,2 5,2
         2,0 3,0 4,1 5,1
@@ -54,7 +56,7 @@ def test_shortest_first_causal() -> None:
 
 
 def test_descending_causal() -> None:
-    grid = _schedule.TileGrid(384, 384, 64, 128, 2, causal=True, schedule="descending")
+    grid = _schedule.TileGrid(384, 384, 64, 128, 2, window=CAUSAL, schedule="descending")
     assert walks(grid) == table("""
         5,0 4,0 3,0 2,0 1,0 0,0
         5,1 4,1 3,1 2,1
@@ -74,7 +76,7 @@ def test_descending_full() -> None:
 
 
 def test_comb_causal() -> None:
-    grid = _schedule.TileGrid(512, 512, 128, 128, causal=True, schedule="comb")
+    grid = _schedule.TileGrid(512, 512, 128, 128, window=CAUSAL, schedule="comb")
     assert [n for n, _, _ in dispatch(grid)] == [0, 2, 1, 3]
     assert walks(grid) == table("""
         3,0 2,0 1,0 0,0
@@ -86,7 +88,7 @@ def test_comb_causal() -> None:
 
 def test_comb_in_blocks_of_16() -> None:
     """20 KV tiles: 0 2 .. 14, 1 3 .. 15, then 16 18 17 19."""
-    grid = _schedule.TileGrid(20 * 128, 20 * 128, 128, 128, causal=True, schedule="comb")
+    grid = _schedule.TileGrid(20 * 128, 20 * 128, 128, 128, window=CAUSAL, schedule="comb")
     order = [n for n, _, _ in dispatch(grid)]
     assert order == [*range(0, 16, 2), *range(1, 16, 2), 16, 18, 17, 19]
     last = sorted(range(20), key=lambda n: _schedule.turn(grid, n, 19))
@@ -115,7 +117,7 @@ def test_ring_full() -> None:
 
 
 def test_symmetric_shift_causal() -> None:
-    grid = _schedule.TileGrid(512, 512, 128, 128, causal=True, schedule="symmetric_shift")
+    grid = _schedule.TileGrid(512, 512, 128, 128, window=CAUSAL, schedule="symmetric_shift")
     assert _schedule.gang_size(grid) == 2
     assert sorted(items(grid)) == [[(0, 0, 0), (3, 0, 0)], [(1, 0, 0), (2, 0, 0)]]
     assert walks(grid) == table("""
@@ -128,7 +130,7 @@ def test_symmetric_shift_causal() -> None:
 
 def test_symmetric_shift_with_a_middle_tile_and_steps_of_two() -> None:
     """N = 3, M = 6: the middle tile 1 is an item of its own; starts 2 and 4 of Q tiles 2 .. 5."""
-    grid = _schedule.TileGrid(384, 384, 64, 128, causal=True, schedule="symmetric_shift")
+    grid = _schedule.TileGrid(384, 384, 64, 128, window=CAUSAL, schedule="symmetric_shift")
     assert sorted(items(grid)) == [[(0, 0, 0), (2, 0, 0)], [(1, 0, 0)]]
     assert walks(grid) == table("""
         2,0 3,0 4,1 5,1 0,0 1,0
@@ -139,7 +141,7 @@ def test_symmetric_shift_with_a_middle_tile_and_steps_of_two() -> None:
 
 def test_mirrored_causal() -> None:
     """Even heads as shortest_first, odd ones as band."""
-    grid = _schedule.TileGrid(384, 384, 64, 128, 4, causal=True, schedule="mirrored", section=1)
+    grid = _schedule.TileGrid(384, 384, 64, 128, 4, window=CAUSAL, schedule="mirrored", section=1)
     even, odd = walks(grid, 0), walks(grid, 1)
     assert even == walks(grid, 2) and odd == walks(grid, 3)
     assert even == table("""
@@ -161,7 +163,7 @@ def test_mirrored_causal() -> None:
 def test_mirrored_sections_of_an_odd_number_of_heads() -> None:
     """3 heads, 2 batch entries, sections of 3 lists, 2 KV tiles: 4 even lists, 2 odd ones. Written
     (batch entry, head, n_block)."""
-    grid = _schedule.TileGrid(256, 256, 128, 128, 3, 2, True, "mirrored", 3)
+    grid = _schedule.TileGrid(256, 256, 128, 128, 3, 2, CAUSAL, "mirrored", 3)
     assert [(b, h, n) for n, h, b in dispatch(grid)] == [
         *[(0, 0, 1), (0, 2, 1), (1, 0, 1), (0, 0, 0), (0, 2, 0), (1, 0, 0)],
         *[(0, 1, 0), (1, 1, 0), (0, 1, 1), (1, 1, 1)],
@@ -169,9 +171,65 @@ def test_mirrored_sections_of_an_odd_number_of_heads() -> None:
     ]
 
 
+def test_band_window() -> None:
+    """256 keys to the left of one's own, none to the right: n sees Q tiles n, n + 1, n + 2."""
+    grid = _schedule.TileGrid(1024, 1024, 128, 128, window=(256, 0), schedule="band")
+    assert walks(grid)[:4] == table("""
+        2,0 1,0 0,0
+        3,0 2,1 1,1
+        4,0 3,1 2,2
+        5,0 4,1 3,2
+    """)
+
+
+def test_ascending_and_descending_window() -> None:
+    """As many Q tiles as in band's window, one row less to the left: Q tile m sees n = m - 1, m."""
+    grid = _schedule.TileGrid(384, 384, 128, 128, window=(127, 0), schedule="ascending")
+    assert walks(grid) == table("""
+        0,0 1,0
+        1,1 2,0
+        2,1
+    """)
+    grid = _schedule.TileGrid(384, 384, 128, 128, window=(128, 0), schedule="descending")
+    assert walks(grid) == table("""
+        1,0 0,0
+        2,0 1,1
+        2,1
+    """)
+
+
+def test_shortest_first_window() -> None:
+    """Keys to the right only: rows of Q tile m see KV tiles m and later ones, up to m + 1."""
+    grid = _schedule.TileGrid(256, 256, 64, 64, window=(0, 64), schedule="shortest_first")
+    assert walks(grid) == table("""
+        0,1
+        0,0 1,1
+        1,0 2,1
+        2,0 3,0
+    """)
+    assert [n for n, _, _ in dispatch(grid)] == [3, 2, 1, 0]
+
+
+def test_a_window_with_more_queries_than_keys() -> None:
+    """Row i's own key is i - 128: rows 0 .. 63 see none; rows j + 64 .. j + 160 see key j."""
+    grid = _schedule.TileGrid(256, 128, 64, 64, window=(32, 64), schedule="band")
+    assert walks(grid) == table("""
+        3,0 2,0 1,0
+        3,1 2,1
+    """)
+    assert [grid.num_contributors(m) for m in range(4)] == [0, 1, 2, 2]
+
+
+def test_keys_that_no_query_sees() -> None:
+    """The last query's window begins at key 253: KV tiles 0 .. 2 have no Q tile and no turn."""
+    grid = _schedule.TileGrid(1, 256, 64, 64, window=(2, 0), schedule="band")
+    assert walks(grid) == [[], [], [], [(0, 0)]]
+    assert len(dispatch(grid)) == 4
+
+
 def test_more_queries_than_keys_causal() -> None:
     """Rows 0 .. 127 see no key: their Q tiles have no contributor."""
-    grid = _schedule.TileGrid(256, 128, 64, 64, causal=True, schedule="band")
+    grid = _schedule.TileGrid(256, 128, 64, 64, window=CAUSAL, schedule="band")
     assert walks(grid) == table("""
         3,0 2,0
         3,1
@@ -180,7 +238,7 @@ def test_more_queries_than_keys_causal() -> None:
 
 
 def test_more_keys_than_queries_causal() -> None:
-    grid = _schedule.TileGrid(128, 256, 64, 64, causal=True, schedule="band")
+    grid = _schedule.TileGrid(128, 256, 64, 64, window=CAUSAL, schedule="band")
     assert walks(grid) == table("""
         1,0 0,0
         1,1 0,1
@@ -207,32 +265,47 @@ def test_sections_span_batch_entries() -> None:
 
 
 def test_legal_masks_and_defaults() -> None:
-    both = {"ascending", "descending", "band", "unordered"}
-    assert {name for name in _schedule.schedules() if _schedule.supports(name, False)} == {
-        *both,
-        *("shift", "ring"),
+    any_mask = {"ascending", "descending", "band", "unordered"}
+    assert set(legal_schedules("full")) == {*any_mask, "shift", "ring"}
+    only_causal = {"symmetric_shift", "mirrored", "comb"}
+    assert set(legal_schedules("causal")) == {*any_mask, *only_causal, "shortest_first"}
+    assert set(legal_schedules("window")) == {*any_mask, "shortest_first"}
+    assert set(legal_schedules("full", packed=True)) == any_mask
+    assert set(legal_schedules("causal", packed=True)) == {
+        *any_mask,
+        *("shortest_first", "mirrored", "comb"),
     }
-    assert {name for name in _schedule.schedules() if _schedule.supports(name, True)} == {
-        *both,
-        *("shortest_first", "symmetric_shift", "mirrored", "comb"),
-    }
+    assert set(legal_schedules("window", packed=True)) == {*any_mask, "shortest_first"}
     assert _schedule.schedules()[-1] == "unordered"
-    for causal in (False, True):
-        for name in _schedule.schedules():
-            claim = name != "unordered"
-            assert _schedule.claims(name) == (claim, claim, claim)
-        for sizes in [(1, 512, 512, 1, 1), (8, 4096, 4096, 32, 8), (1, 100, 5000, 16, 16)]:
-            for head_dim in _schedule.supported_head_dims():
-                name, _ = _schedule.choose("bf16", head_dim, causal, *sizes)
-                grid = _schedule.make_grid("bf16", head_dim, causal, *sizes, name)
-                assert _schedule.is_legal(grid) and _schedule.is_ordered(grid)
-                name, _ = _schedule.choose("bf16", head_dim, causal, *sizes, num_ctas=1)
-                grid = _schedule.make_grid("bf16", head_dim, causal, *sizes, name)
-                assert _schedule.gang_size(grid) == 1
+    for name in _schedule.schedules():
+        claim = name != "unordered"
+        assert _schedule.claims(name) == (claim, claim, claim)
+
+
+SIZES = [(1, 512, 512, 1, 1), (8, 4096, 4096, 32, 8), (1, 100, 5000, 16, 16)]
+
+
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("window", [FULL, CAUSAL, (100, 0), (0, 7), (-1, 7)])
+@pytest.mark.parametrize("packed, softcap", [(False, False), (False, True), (True, False)])
+def test_auto_is_legal_and_ordered(
+    sizes: tuple[int, ...], window: tuple[int, int], packed: bool, softcap: bool
+) -> None:
+    for head_dim in _schedule.supported_head_dims():
+        call = ("bf16", head_dim, window, *sizes)
+        features = {"packed": packed, "softcap": softcap}
+        name, depends_on_batch = _schedule.choose(*call, **features)
+        grid = _schedule.make_grid(*call, name, **features)
+        assert _schedule.is_legal(grid) and _schedule.is_ordered(grid)
+        assert _schedule.supports(name, window, packed)
+        if packed or window not in (FULL, CAUSAL):
+            assert (name, depends_on_batch) == ("band", False)
+        name, _ = _schedule.choose(*call, num_ctas=1, **features)
+        assert _schedule.gang_size(_schedule.make_grid(*call, name, **features)) == 1
 
 
 def test_a_section_size_can_be_named() -> None:
-    shape = ("bf16", 128, True, 2, 1024, 1024, 8, 8)
+    shape = ("bf16", 128, CAUSAL, 2, 1024, 1024, 8, 8)
     assert _schedule.make_grid(*shape, "band@3").section == 3
     assert _schedule.make_grid(*shape, "mirrored@100").section == 16
     for wrong in ("band@", "band@0", "band@-1", "band@x", "band@9999999999", "nothing@3"):

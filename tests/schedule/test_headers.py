@@ -15,7 +15,7 @@ import torch
 from dash import _schedule
 from dash.schedule import dispatch, walks
 
-from .oracle import legal_schedules
+from .oracle import MASKS, legal_schedules, some_window
 
 ROOT = Path(__file__).resolve().parents[2]
 CXX = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
@@ -51,6 +51,10 @@ def test_every_header_compiles_alone() -> None:
     plain = [path for path in HEADERS if path.parent.name != "api"]
     assert len(plain) >= 12
     compile_alone(plain, [])
+
+
+def test_kernels_have_the_policies_of_their_variant() -> None:
+    compile_alone([ROOT / "tests/schedule/kernel_policies.cpp"], [])
 
 
 def test_api_headers_compile_alone_with_torch() -> None:
@@ -89,8 +93,8 @@ def probe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_compiled_probe_agrees_with_the_extension(probe: Path) -> None:
     generator = random.Random(0)
     grids = []
-    for causal in (False, True):
-        for name in legal_schedules(causal):
+    for mask in MASKS:
+        for name in legal_schedules(mask):
             for _ in range(40):
                 lengths = generator.randrange(0, 2000), generator.randrange(0, 2000)
                 tiles = generator.choice([(64, 128), (80, 128), (128, 128), (7, 5)])
@@ -98,12 +102,13 @@ def test_a_compiled_probe_agrees_with_the_extension(probe: Path) -> None:
                 section = generator.randrange(1, 9)
                 if name == "symmetric_shift":
                     lengths = lengths[:1] * 2
-                grid = _schedule.TileGrid(*lengths, *tiles, heads, batch, causal, name, section)
+                window = some_window(mask, generator, *lengths)
+                grid = _schedule.TileGrid(*lengths, *tiles, heads, batch, window, name, section)
                 if _schedule.is_legal(grid):
                     grids.append(grid)
     lines = [
         f"{g.seqlen_q} {g.seqlen_k} {g.block_m} {g.block_n} {g.num_heads} {g.batch} "
-        f"{int(g.causal)} {KINDS.index(g.schedule)} {g.section}"
+        f"{g.window[0]} {g.window[1]} {KINDS.index(g.schedule)} {g.section}"
         for g in grids
     ]
     done = subprocess.run([probe], input="\n".join(lines), capture_output=True, text=True)

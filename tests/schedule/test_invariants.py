@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -13,17 +14,20 @@ from dash import _schedule
 from dash.schedule import dispatch, walks
 
 from .oracle import (
+    CAUSAL,
+    MASKS,
     check_dispatch,
     check_tiles,
     describe,
     legal_schedules,
+    some_window,
     tiles_by_corner,
     tiles_by_elements,
 )
 
 KERNEL_TILES = [(64, 128), (80, 128), (128, 128), (128, 64)]
-CASES = [(causal, name) for causal in (False, True) for name in legal_schedules(causal)]
-CASE_IDS = [f"{'causal' if causal else 'full'}-{name}" for causal, name in CASES]
+CASES = [(mask, name) for mask in MASKS for name in legal_schedules(mask)]
+CASE_IDS = [f"{mask}-{name}" for mask, name in CASES]
 
 
 def lengths(block: int, num_blocks: int) -> list[int]:
@@ -32,7 +36,8 @@ def lengths(block: int, num_blocks: int) -> list[int]:
     return sorted({before + 1, before + max(block // 2, 1), before + block})
 
 
-def grids_up_to_12_by_12_tiles(causal: bool, name: str) -> Iterator[_schedule.TileGrid]:
+def grids_up_to_12_by_12_tiles(mask: str, name: str) -> Iterator[_schedule.TileGrid]:
+    generator = random.Random(0)
     for block_m, block_n in KERNEL_TILES:
         of_q = [length for n in range(1, 13) for length in lengths(block_m, n)]
         of_k = [length for n in range(1, 13) for length in lengths(block_n, n)]
@@ -41,13 +46,14 @@ def grids_up_to_12_by_12_tiles(causal: bool, name: str) -> Iterator[_schedule.Ti
             limit = 12 * min(block_m, block_n)
             pairs = [(length, length) for length in {*of_q, *of_k} if length <= limit]
         for seqlen_q, seqlen_k in pairs:
-            yield _schedule.TileGrid(seqlen_q, seqlen_k, block_m, block_n, 2, 1, causal, name)
+            window = some_window(mask, generator, seqlen_q, seqlen_k)
+            yield _schedule.TileGrid(seqlen_q, seqlen_k, block_m, block_n, 2, 1, window, name)
 
 
-@pytest.mark.parametrize("causal, name", CASES, ids=CASE_IDS)
-def test_every_grid_up_to_12_by_12_tiles(causal: bool, name: str) -> None:
+@pytest.mark.parametrize("mask, name", CASES, ids=CASE_IDS)
+def test_every_grid_up_to_12_by_12_tiles(mask: str, name: str) -> None:
     legal = 0
-    for grid in grids_up_to_12_by_12_tiles(causal, name):
+    for grid in grids_up_to_12_by_12_tiles(mask, name):
         if _schedule.is_legal(grid):
             legal += 1
             check_tiles(grid, tiles_by_corner(grid))
@@ -55,10 +61,10 @@ def test_every_grid_up_to_12_by_12_tiles(causal: bool, name: str) -> None:
     assert legal >= (130 if name == "symmetric_shift" else 2000)
 
 
-@pytest.mark.parametrize("causal, name", CASES, ids=CASE_IDS)
-def test_legality(causal: bool, name: str) -> None:
+@pytest.mark.parametrize("mask, name", CASES, ids=CASE_IDS)
+def test_legality(mask: str, name: str) -> None:
     """Everything is legal for its mask, but for what legal_for says."""
-    for grid in grids_up_to_12_by_12_tiles(causal, name):
+    for grid in grids_up_to_12_by_12_tiles(mask, name):
         if name in ("shift", "ring"):
             wanted = grid.num_n_blocks() <= grid.num_m_blocks()
         elif name == "symmetric_shift":
@@ -66,18 +72,21 @@ def test_legality(causal: bool, name: str) -> None:
         else:
             wanted = True
         assert _schedule.is_legal(grid) == wanted, describe(grid)
-    other = _schedule.TileGrid(512, 512, 64, 128, 1, 1, not causal, name)
-    assert _schedule.is_legal(other) == _schedule.supports(name, not causal)
+    for other in MASKS.values():
+        grid = _schedule.TileGrid(512, 512, 64, 128, 1, 1, other, name)
+        assert _schedule.is_legal(grid) == _schedule.supports(name, other)
     assert not _schedule.is_legal(
-        _schedule.TileGrid(512, 640, 64, 128, 1, 1, True, "symmetric_shift")
+        _schedule.TileGrid(512, 640, 64, 128, 1, 1, CAUSAL, "symmetric_shift")
     )
 
 
-@pytest.mark.parametrize("causal, name", CASES, ids=CASE_IDS)
-def test_every_element_lies_in_exactly_one_visited_tile(causal: bool, name: str) -> None:
+@pytest.mark.parametrize("mask, name", CASES, ids=CASE_IDS)
+def test_every_element_lies_in_exactly_one_visited_tile(mask: str, name: str) -> None:
+    generator = random.Random(1)
     for block_m, block_n in [(1, 1), (1, 3), (2, 3), (3, 2), (4, 1), (4, 7)]:
         for seqlen_q, seqlen_k in itertools.product(range(0, 18), repeat=2):
-            grid = _schedule.TileGrid(seqlen_q, seqlen_k, block_m, block_n, 2, 1, causal, name)
+            window = some_window(mask, generator, seqlen_q, seqlen_k)
+            grid = _schedule.TileGrid(seqlen_q, seqlen_k, block_m, block_n, 2, 1, window, name)
             if not _schedule.is_legal(grid):
                 continue
             tiles = tiles_by_elements(grid)
@@ -86,31 +95,32 @@ def test_every_element_lies_in_exactly_one_visited_tile(causal: bool, name: str)
             check_dispatch(grid)
 
 
-@pytest.mark.parametrize("causal, name", CASES, ids=CASE_IDS)
-def test_dispatch_is_a_bijection_for_any_section(causal: bool, name: str) -> None:
+@pytest.mark.parametrize("mask, name", CASES, ids=CASE_IDS)
+def test_dispatch_is_a_bijection_for_any_section(mask: str, name: str) -> None:
     for num_heads, batch, num_n in itertools.product((1, 2, 3, 5, 8), (1, 2, 3), (1, 2, 3, 5)):
         for section in range(1, num_heads * batch + 3):
             length = num_n * 128 - 60
             grid = _schedule.TileGrid(
-                length, length, 64, 128, num_heads, batch, causal, name, section
+                length, length, 64, 128, num_heads, batch, MASKS[mask], name, section
             )
             assert _schedule.is_legal(grid)
             check_dispatch(grid)
 
 
 def test_more_than_32767_items() -> None:
-    for causal, name in CASES:
-        grid = _schedule.TileGrid(1024, 1024, 64, 128, 33, 130, causal, name, 16)
+    for mask, name in CASES:
+        grid = _schedule.TileGrid(1024, 1024, 64, 128, 33, 130, MASKS[mask], name, 16)
         assert grid.num_work_tiles() > 32_767
         check_dispatch(grid)
 
 
-@pytest.mark.parametrize("causal, name", CASES, ids=CASE_IDS)
-def test_order_depends_on_lengths_tiles_and_mask_only(causal: bool, name: str) -> None:
+@pytest.mark.parametrize("mask, name", CASES, ids=CASE_IDS)
+def test_order_depends_on_lengths_tiles_and_mask_only(mask: str, name: str) -> None:
     """And, for mirrored, on the head's parity."""
 
     def order(batch: int, num_heads: int, section: int, bidh: int) -> list[list[tuple[int, int]]]:
-        grid = _schedule.TileGrid(1000, 1000, 64, 128, num_heads, batch, causal, name, section)
+        sizes = (1000, 1000, 64, 128, num_heads, batch)
+        grid = _schedule.TileGrid(*sizes, MASKS[mask], name, section)
         assert _schedule.is_legal(grid)
         return walks(grid, bidh)
 
@@ -120,8 +130,9 @@ def test_order_depends_on_lengths_tiles_and_mask_only(causal: bool, name: str) -
         assert order(batch, num_heads, section, num_heads - 1) == (odd, even)[num_heads % 2]
         assert order(batch, num_heads, section, 0) == even
     for head_dim in _schedule.supported_head_dims():
+        call = ("bf16", head_dim, MASKS[mask])
         orders = [
-            walks(_schedule.make_grid("bf16", head_dim, causal, batch, 1000, 1000, heads, 2, name))
+            walks(_schedule.make_grid(*call, batch, 1000, 1000, heads, 2, name))
             for batch, heads in [(1, 2), (1, 8), (9, 16)]
         ]
         assert orders[0] == orders[1] == orders[2]
@@ -151,12 +162,14 @@ CORNERS = [
 ]
 
 
-@pytest.mark.parametrize("causal, name", CASES, ids=CASE_IDS)
-def test_corner_shapes(causal: bool, name: str) -> None:
-    for (seqlen_q, seqlen_k), (block_m, block_n) in itertools.product(CORNERS, KERNEL_TILES):
+@pytest.mark.parametrize("mask, name", CASES, ids=CASE_IDS)
+def test_corner_shapes(mask: str, name: str) -> None:
+    generator = random.Random(2)
+    for (seqlen_q, seqlen_k), tiles in itertools.product(CORNERS, KERNEL_TILES):
         for num_heads, section in [(1, 1), (5, 2), (5, 16)]:
+            window = some_window(mask, generator, seqlen_q, seqlen_k)
             grid = _schedule.TileGrid(
-                seqlen_q, seqlen_k, block_m, block_n, num_heads, 1, causal, name, section
+                seqlen_q, seqlen_k, *tiles, num_heads, 1, window, name, section
             )
             if not _schedule.is_legal(grid):
                 continue
@@ -167,16 +180,17 @@ def test_corner_shapes(causal: bool, name: str) -> None:
 @st.composite
 def large_grids(draw: st.DrawFn) -> _schedule.TileGrid:
     """Of every schedule alike, and legal for it."""
-    causal, name = draw(st.sampled_from(CASES))
+    mask, name = draw(st.sampled_from(CASES))
     seqlen_q = draw(st.integers(0, 9_000))
+    seqlen_k = seqlen_q if name == "symmetric_shift" else draw(st.integers(0, 9_000))
     grid = _schedule.TileGrid(
         seqlen_q=seqlen_q,
-        seqlen_k=seqlen_q if name == "symmetric_shift" else draw(st.integers(0, 9_000)),
+        seqlen_k=seqlen_k,
         block_m=draw(st.sampled_from([64, 80, 96, 128, 192])),
         block_n=draw(st.sampled_from([64, 80, 96, 128, 176])),
         num_heads=draw(st.integers(1, 4)),
         batch=draw(st.integers(1, 3)),
-        causal=causal,
+        window=some_window(mask, draw(st.randoms(use_true_random=False)), seqlen_q, seqlen_k),
         schedule=name,
         section=draw(st.integers(1, 16)),
     )
@@ -195,19 +209,19 @@ def test_random_large_grids(grid: _schedule.TileGrid) -> None:
 @given(st.integers(2 * 132 * 2 - 8, 900), st.sampled_from([(1, 1), (1, 2), (2, 4), (3, 4)]))
 def test_symmetric_shift_in_several_waves(seqlen: int, tiles: tuple[int, int]) -> None:
     length = seqlen * tiles[1] // 2 - seqlen % tiles[1]
-    grid = _schedule.TileGrid(length, length, *tiles, 1, 2, True, "symmetric_shift")
+    grid = _schedule.TileGrid(length, length, *tiles, 1, 2, CAUSAL, "symmetric_shift")
     assert _schedule.is_legal(grid)
     assert _schedule.gang_size(grid) <= 132
     check_tiles(grid, tiles_by_corner(grid))
     check_dispatch(grid)
 
 
-@pytest.mark.parametrize("name", legal_schedules(True))
+@pytest.mark.parametrize("name", legal_schedules("causal"))
 def test_section_is_at_most_the_number_of_lists(name: str) -> None:
     for batch, num_heads, num_heads_k in [(1, 1, 1), (2, 16, 16), (1, 32, 8), (64, 32, 1)]:
         for seqlen in (0, 1, 512, 16_384):
             grid = _schedule.make_grid(
-                "bf16", 128, True, batch, seqlen, seqlen, num_heads, num_heads_k, name
+                "bf16", 128, CAUSAL, batch, seqlen, seqlen, num_heads, num_heads_k, name
             )
             assert 1 <= grid.section <= batch * num_heads_k
             assert grid.num_heads == num_heads_k

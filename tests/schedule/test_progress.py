@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import itertools
+import random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from dash import _schedule
 
-from .oracle import describe
+from .oracle import CAUSAL, FULL, MASKS, describe, some_window
 from .test_invariants import CASE_IDS, CASES, large_grids
 
 
-@pytest.mark.parametrize("causal, name", CASES, ids=CASE_IDS)
-def test_a_gang_or_more_slots_finish(causal: bool, name: str) -> None:
+@pytest.mark.parametrize("mask, name", CASES, ids=CASE_IDS)
+def test_a_gang_or_more_slots_finish(mask: str, name: str) -> None:
     """For monotone schedules a gang is one slot."""
     legal = 0
+    generator = random.Random(0)
     for num_m, num_n, heads, section in itertools.product(
         (1, 2, 5, 12, 24), (1, 2, 7, 12), (1, 3), (1, 2, 3)
     ):
         for extra in (0, -40, 300):
             seqlen_k = max(num_n * 128 + extra, 1)
             seqlen_q = seqlen_k if name == "symmetric_shift" else num_m * 64 - 9
-            grid = _schedule.TileGrid(seqlen_q, seqlen_k, 64, 128, heads, 2, causal, name, section)
+            window = some_window(mask, generator, seqlen_q, seqlen_k)
+            grid = _schedule.TileGrid(seqlen_q, seqlen_k, 64, 128, heads, 2, window, name, section)
             if not _schedule.is_legal(grid):
                 continue
             legal += 1
@@ -39,13 +42,13 @@ def test_every_small_gang_finishes_and_with_a_slot_less_does_not(num_blocks: int
     two members that wait for each other."""
     for num_m in range(num_blocks, 13):
         for name in ("shift", "ring"):
-            grid = _schedule.TileGrid(num_m * 64, num_blocks * 128, 64, 128, 2, 1, False, name)
+            grid = _schedule.TileGrid(num_m * 64, num_blocks * 128, 64, 128, 2, 1, FULL, name)
             assert _schedule.gang_size(grid) == num_blocks
             assert _schedule.simulate_progress(grid, num_blocks), describe(grid)
             if num_blocks > 1:
                 assert not _schedule.simulate_progress(grid, num_blocks - 1), describe(grid)
     grid = _schedule.TileGrid(
-        num_blocks * 128, num_blocks * 128, 64, 128, 2, 1, True, "symmetric_shift"
+        num_blocks * 128, num_blocks * 128, 64, 128, 2, 1, CAUSAL, "symmetric_shift"
     )
     gang = _schedule.gang_size(grid)
     assert gang == (num_blocks + 1) // 2
@@ -63,10 +66,12 @@ def test_random_large_grids_finish(grid: _schedule.TileGrid) -> None:
             assert _schedule.simulate_progress(grid, slots), f"{describe(grid)}: {slots} slots"
 
 
-@pytest.mark.parametrize("causal, name", CASES, ids=CASE_IDS)
-def test_a_dispatch_against_the_turns_is_found_to_deadlock(causal: bool, name: str) -> None:
+@pytest.mark.parametrize("mask, name", CASES, ids=CASE_IDS)
+def test_a_dispatch_against_the_turns_is_found_to_deadlock(mask: str, name: str) -> None:
     """The last item of every chain first: it waits for items that get a slot only after it."""
-    grid = _schedule.TileGrid(768, 768, 128, 128, 1, 1, causal, name)
+    # The last rows of the window see every key.
+    window = (768, 3) if mask == "window" else MASKS[mask]
+    grid = _schedule.TileGrid(768, 768, 128, 128, 1, 1, window, name)
     tickets = range(_schedule.num_tickets(grid))
     slots = range(1, len(tickets) + 1)
     finishes = [_schedule.simulate_progress(grid, n, list(reversed(tickets))) for n in slots]
@@ -78,6 +83,6 @@ def test_a_dispatch_against_the_turns_is_found_to_deadlock(causal: bool, name: s
 
 
 def test_two_swapped_items_are_found_to_deadlock() -> None:
-    grid = _schedule.TileGrid(512, 512, 128, 128, 1, 1, False, "band")
+    grid = _schedule.TileGrid(512, 512, 128, 128, 1, 1, FULL, "band")
     assert not _schedule.simulate_progress(grid, 1, [0, 2, 1, 3])
     assert _schedule.simulate_progress(grid, 2, [0, 2, 1, 3])

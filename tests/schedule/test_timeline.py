@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dash import _schedule, dag
 from dash.schedule import Costs, execute, h200_costs, items, square_grid
 
-from .oracle import chains, describe
+from .oracle import FULL, MASKS, chains, describe
 from .test_invariants import CASE_IDS, CASES, large_grids
 
 C, R = 5.0, 2.0
@@ -69,11 +69,12 @@ def test_writers_take_the_add_out_of_the_line() -> None:
     assert execute(grid, 1, slow_drain).makespan == 4.0 + 10 * 6.0
 
 
-@pytest.mark.parametrize("causal, name", CASES, ids=CASE_IDS)
-def test_gangs_finish_on_as_many_slots_and_deadlock_on_fewer(causal: bool, name: str) -> None:
+@pytest.mark.parametrize("mask, name", CASES, ids=CASE_IDS)
+def test_gangs_finish_on_as_many_slots_and_deadlock_on_fewer(mask: str, name: str) -> None:
     costs = Costs(compute=4.0, reduce=2.0, lag=1.0, writers=2)
     for n, in_line in itertools.product((1, 2, 5, 8), (True, False)):
-        grid = square_grid(name, causal=causal, q_tiles=2 * n, kv_tiles=n, heads=3)
+        window = (n, 1) if mask == "window" else MASKS[mask]
+        grid = square_grid(name, window=window, q_tiles=2 * n, kv_tiles=n, heads=3)
         gang = _schedule.gang_size(grid)
         for slots in (gang, gang + 1, 3 * gang):
             used = PAPER if in_line else costs
@@ -98,14 +99,17 @@ COSTS = st.builds(
 
 @st.composite
 def executions(draw: st.DrawFn) -> tuple[_schedule.TileGrid, int, _schedule.Costs]:
-    causal, name = draw(st.sampled_from(CASES))
+    mask, name = draw(st.sampled_from(CASES))
     n = draw(st.integers(1, 7))
     q_tiles = draw(st.integers(n, 12))
     if name == "symmetric_shift":
         q_tiles = n * draw(st.integers(1, 2))
+    window = MASKS[mask]
+    if mask == "window":
+        window = (draw(st.integers(0, 20)), draw(st.integers(-1, 9)))
     grid = square_grid(
         name,
-        causal=causal,
+        window=window,
         q_tiles=q_tiles,
         kv_tiles=n,
         heads=draw(st.integers(1, 4)),
@@ -180,11 +184,36 @@ def test_h200_costs_and_what_they_predict() -> None:
     """Few waves of a full mask, 4,096 queries: the naive order waits, band and ring hardly do."""
     times = {}
     for name in ("unordered", "ascending", "band", "ring"):
-        grid = _schedule.make_grid("bf16", 128, False, 4, 4096, 4096, 16, 16, name)
-        times[name] = execute(grid, 132, h200_costs(128, False)).makespan
+        grid = _schedule.make_grid("bf16", 128, FULL, 4, 4096, 4096, 16, 16, name)
+        times[name] = execute(grid, 132, h200_costs(128)).makespan
     assert times["ascending"] > 1.05 * times["unordered"]
     assert times["band"] < 1.05 * times["unordered"]
     assert times["ring"] < 1.05 * times["unordered"]
+
+
+@pytest.mark.parametrize("head_dim", [64, 128])
+@pytest.mark.parametrize("left", [1024, 4096])
+def test_an_ordered_window_costs_as_much_as_an_unordered_one(head_dim: int, left: int) -> None:
+    """In the model, 16,384 tokens and 16 heads; ascending Q tiles, one head at a time, wait."""
+    times = {}
+    for name in ("unordered", "ascending", "band", "shortest_first"):
+        call = ("bf16", head_dim, (left, 0), 1, 16_384, 16_384, 16, 16)
+        costs = h200_costs(head_dim, window=(left, 0))
+        times[name] = execute(_schedule.make_grid(*call, name), 132, costs).makespan
+    assert times["band"] < 1.02 * times["unordered"], times
+    assert times["ascending"] > 2.0 * times["unordered"], times
+
+
+def test_h200_costs_have_the_buffers_of_the_kernel() -> None:
+    for head_dim, window in itertools.product(_schedule.supported_head_dims(), MASKS.values()):
+        costs = h200_costs(head_dim, window=window)
+        config = _schedule.bwd_config("bf16", head_dim, window)
+        assert costs.buffers == config.stages_dq, f"{head_dim} {window}"
+        assert costs.compute > costs.reduce > 0
+    assert h200_costs(64).buffers == 2
+    causal, window = h200_costs(128, True), h200_costs(128, window=MASKS["causal"])
+    assert (causal.compute, causal.buffers) == (window.compute, window.buffers)
+    assert h200_costs(128, True, 4).compute == 4 * h200_costs(128, True).compute
 
 
 def test_items_of_a_pair_run_on_one_slot() -> None:
