@@ -41,7 +41,13 @@ def check_alone_equals_packed(mask: str, head_dim: int, softcap: float = 0.0) ->
     for schedule in legal(problem):
         if not resolve(problem, schedule).batch_invariant:
             continue
-        want = [run(problem.only(i), parts[i], schedule) for i in range(problem.batch)]
+        # A window that is no limit for a short sequence alone is a full mask there, which not
+        # every schedule of windows is legal for.
+        want = {
+            i: run(problem.only(i), parts[i], schedule)
+            for i in range(problem.batch)
+            if schedule in legal(problem.only(i))
+        }
         for order in ([0], [7], [2, 0, 5], [3, 7, 6], [7, 6, 5, 4, 3, 2, 1, 0], list(range(8))):
             pack = replace(
                 problem,
@@ -51,7 +57,8 @@ def check_alone_equals_packed(mask: str, head_dim: int, softcap: float = 0.0) ->
             got = run(pack, join([parts[i] for i in order]), schedule)
             for slot, index in enumerate(order):
                 what = f"{schedule}, sequence {index} in slot {slot} of {len(order)}"
-                assert_results_equal(pack.results_of(got, slot), want[index], what)
+                if index in want:
+                    assert_results_equal(pack.results_of(got, slot), want[index], what)
 
 
 def check_unowned_rows(problem: Problem, fill: float) -> None:
@@ -230,7 +237,7 @@ registry.add(
     partial(check_alone_equals_packed, "causal", 128, 15.0),
     60,
 )
-for _first in range(0, 48, 8):
+for _first in range(0, 24, 8):
     registry.add(
         f"sequences/random-packs-{_first}",
         partial(check_random_packs, range(_first, _first + 8)),
