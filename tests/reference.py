@@ -161,11 +161,7 @@ def _packed(
             None if dlse is None else dlse[None, :, rows],
             scoring,
         )
-        results.out[rows], results.lse[:, rows], results.dq[rows] = (
-            one.out[0],
-            one.lse[0],
-            one.dq[0],
-        )
+        results.out[rows], results.lse[:, rows], results.dq[rows] = one.out[0], one.lse[0], one.dq[0]
         results.dk[keys], results.dv[keys] = one.dk[0], one.dv[0]
     return results
 

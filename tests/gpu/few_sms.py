@@ -95,12 +95,17 @@ def check_occupied(name: str) -> None:
     it, and gangs at the latest after it; both with the bits of the free GPU."""
     problem = PROBLEMS[name]
     inputs = problem.make_inputs()
-    # First, so that no kernel is loaded and no memory is taken while the GPU is occupied.
-    want = {schedule: run(problem, inputs, schedule) for schedule in ("auto", *legal(problem))}
+    call = torch.cuda.Stream()
+    call.wait_stream(torch.cuda.current_stream())
+    # First and on the same stream, so that while the GPU is occupied no kernel is loaded and
+    # torch's allocator has what it needs.
+    with torch.cuda.stream(call):
+        want = {schedule: run(problem, inputs, schedule) for schedule in ("auto", *legal(problem))}
+        run(problem, inputs)
+    call.synchronize()
     is_gang = {
         schedule: schedule not in legal(problem, sm_margin=num_sms() - 1) for schedule in want
     }
-    call = torch.cuda.Stream()
     for schedule, expected in want.items():
         with Occupied(num_sms() // 2, 1.0) as occupied:
             assert occupied.started == num_sms() // 2
