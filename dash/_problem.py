@@ -32,10 +32,10 @@ _SMALLEST_TILE = 64
 Shape = tuple[int, ...]
 Window = tuple[int, int]  # (left, right), inclusive; -1 is no limit
 
-_MASKS: dict[str, Window] = {"full": (-1, -1), "causal": (-1, 0), "window": (0, 0)}
+MASKS: dict[str, Window] = {"full": (-1, -1), "causal": (-1, 0), "window": (0, 0)}
 _LEGAL = {
     (mask, is_packed): [n for n in SCHEDULES if _schedule.supports(n, window, is_packed)]
-    for mask, window in _MASKS.items()
+    for mask, window in MASKS.items()
     for is_packed in (False, True)
 }
 
@@ -46,6 +46,13 @@ def mask_name(window: Window) -> str:
     if left < 0 and right <= 0:
         return "full" if right < 0 else "causal"
     return "window"
+
+
+def variant_of(
+    head_dim: int, window: Window, *, is_packed: bool = False, has_softcap: bool = False
+) -> str:
+    """The variant of kernels that serves such calls, as in a kernel's name."""
+    return _schedule.kernel_name_words(head_dim, window, is_packed, has_softcap)[1]
 
 
 def supporting_schedules(mask: str, *, is_packed: bool) -> list[str]:

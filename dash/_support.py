@@ -46,7 +46,7 @@ def _call(
     max_seqlens: tuple[int | None, int | None],
 ) -> Problem:
     """The problem of a call that is described by its shapes."""
-    q_shape, k_shape, v_shape = (tuple(int(size) for size in shape) for shape in shapes)
+    q_shape, k_shape, v_shape = (tuple(size.__index__() for size in shape) for shape in shapes)
     packed = None
     if num_sequences is not None:
         rows = (shape[0] if shape else 0 for shape in (q_shape, k_shape))

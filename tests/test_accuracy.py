@@ -74,7 +74,7 @@ def test_dq_is_added_in_turn_order(name: str) -> None:
     order would show (fp16: bf16 rounds most of the float32 differences away)."""
     q, k, v, dout = TURNS.make_inputs("cpu")
     got = run((q, k, v, dout), True, name)
-    grid = _schedule.make_grid("fp16", 64, True, 1, 128, 512, 8, 8, name)
+    grid = _schedule.make_grid("fp16", 64, (-1, 0), 1, 128, 512, 8, 8, name)
     assert grid.num_m_blocks() == 1 and grid.num_n_blocks() == 4
     visible = reference.visible_keys(128, 512, True, q.device)
     right, wrong = [], []

@@ -34,12 +34,15 @@ def log_of(name: str = MANGLED, stack: int = 0, stores: int = 0, loads: int = 0)
 
 
 def test_instantiations_are_the_supported_keys(tmp_path: Path) -> None:
-    import dash
+    from dash import _problem, _schedule
 
-    keys = itertools.product(
-        ("bwd", "fwd"), dash.supported_head_dims(), ("bf16", "fp16"), ("full", "causal")
+    calls = itertools.product(
+        range(8, _problem.MAX_HEAD_DIM + 1, 8), _problem.MASKS.values(), *[(False, True)] * 2
     )
-    expected = sorted(f"{p}_hdim{d}_{dtype}_{mask}" for p, d, dtype, mask in keys)
+    words = {_schedule.kernel_name_words(*call) for call in calls}
+    keys = itertools.product(("bwd", "fwd"), words, ("bf16", "fp16"))
+    expected = sorted(f"{p}_hdim{d}_{dtype}_{variant}" for p, (d, variant), dtype in keys)
+    assert len(expected) == 64
     sources = instantiate.generate(tmp_path, "")
     assert [source.stem for source in sources] == expected
     manifest = (tmp_path / "manifest.inc").read_text()
@@ -54,15 +57,18 @@ def test_unchanged_sources_are_not_rewritten(tmp_path: Path) -> None:
 
 
 def test_filter_keeps_kernels_that_match_every_word() -> None:
-    names = [kernel.name for kernel in instantiate.selected_kernels("hdim128,bf16,*")]
-    assert names == [
-        "bwd_hdim128_bf16_causal",
-        "bwd_hdim128_bf16_full",
-        "fwd_hdim128_bf16_causal",
-        "fwd_hdim128_bf16_full",
+    def names(pattern: str) -> list[str]:
+        return [kernel.name for kernel in instantiate.selected_kernels(pattern)]
+
+    assert names("hdim128,bf16,*") == [
+        f"{direction}_hdim128_bf16_{variant}"
+        for direction in ("bwd", "fwd")
+        for variant in ("causal", "full", "general", "packed_full")
     ]
-    with pytest.raises(ValueError, match=r"hdim96.*matches no kernel.*bwd_hdim128_bf16_causal"):
-        instantiate.selected_kernels("hdim96")
+    assert names("hdim192,bf16,general") == ["bwd_hdim192_bf16_general", "fwd_hdim192_bf16_general"]
+    assert names("fwd,fp16,full,hdim64") == ["fwd_hdim64_fp16_full"], "packed_full is another word"
+    with pytest.raises(ValueError, match=r"hdim80.*matches no kernel.*bwd_hdim128_bf16_causal"):
+        names("hdim80")
 
 
 def test_ptxas_log_is_read_per_kernel() -> None:

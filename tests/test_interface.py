@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
 
 import dash
 
-from .case_checks import legal_schedules, run
+from .case_checks import legal_schedules, operator_options, run
 from .cases import AttentionCase
 from .compare import assert_bitwise_equal
 
@@ -69,11 +71,6 @@ def test_qkvpacked() -> None:
             dash.flash_attn_qkvpacked_func(flat, num_heads_q=num_heads_q)
 
 
-def test_varlen_says_that_it_is_not_there() -> None:
-    with pytest.raises(NotImplementedError, match="not yet supported; flash_attn_func takes"):
-        dash.flash_attn_varlen_func(None, None, None)
-
-
 def shaped(*shape: int, dtype: torch.dtype = torch.bfloat16) -> Tensor:
     return torch.zeros(shape, dtype=dtype)
 
@@ -88,9 +85,11 @@ WRONG_TENSORS = [
     ("groups", (shaped(*GOOD), *2 * [shaped(2, 5, 3, 64)]), "^k has 3 heads, which do not divide"),
     ("no heads", (shaped(*GOOD), *2 * [shaped(2, 5, 0, 64)]), "k has 0; at least 1"),
     ("k dim", (shaped(*GOOD), *2 * [shaped(2, 5, 4, 128)]), "^k has head_dim 128"),
-    ("v dim", (*2 * [shaped(*GOOD)], shaped(2, 5, 4, 128)), "^v has head_dim 128"),
-    ("head dim 50", 3 * [shaped(2, 5, 4, 50)], r"^q has head_dim 50.*\(64, 128\).*maximum 128"),
-    ("head dim 512", 3 * [shaped(2, 5, 4, 512)], "^q has head_dim 512.*maximum 128"),
+    ("v dim", (*2 * [shaped(*GOOD)], shaped(2, 5, 4, 70)), "^v has head_dim 70.*with zeros to 72"),
+    ("head dim 50", 3 * [shaped(2, 5, 4, 50)], r"^q has head_dim 50.*maximum 256: pad .* to 56"),
+    ("head dim 512", 3 * [shaped(2, 5, 4, 512)], "^q has head_dim 512.*maximum 256$"),
+    ("head dim 0", 3 * [shaped(2, 5, 4, 0)], "^q has head_dim 0"),
+    ("packed", 3 * [shaped(5, 4, 64)], "flash_attn_varlen_func takes such tensors"),
     ("float32", 3 * [shaped(*GOOD, dtype=torch.float32)], r"^q has dtype torch\.float32"),
     ("float64 v", (*2 * [shaped(*GOOD)], shaped(*GOOD).double()), r"^v has dtype torch\.float64"),
     ("mixed", (shaped(*GOOD), shaped(*GOOD).half(), shaped(*GOOD)), r"^k has dtype torch\.float16"),
@@ -119,11 +118,14 @@ def test_a_non_tensor_is_named() -> None:
 
 
 WRONG_OPTIONS = [
-    ({"window_size": (3, 3)}, r"^window_size=\(3, 3\) is not yet supported"),
-    ({"window_size": (3, 0), "causal": True}, r"^window_size=\(3, 0\) is not yet supported"),
+    ({"window_size": (3.0, 3)}, r"^window_size=\(3\.0, 3\): a bound is an int"),
     ({"window_size": (-2, 0)}, "a bound is at least 0"),
     ({"window_size": 5}, "^window_size=5 must be a pair"),
-    ({"softcap": 15.0}, "^softcap=15.0 is not yet supported"),
+    ({"softcap": -1.0}, "^softcap=-1.0 must be 0.0"),
+    ({"softcap": float("nan")}, "^softcap=nan must be 0.0"),
+    ({"softcap": float("inf")}, "^softcap=inf must be 0.0"),
+    ({"softcap": 1e-40}, "^softcap=1e-40 must be 0.0"),
+    ({"schedule": "shift", "window_size": (3, 3)}, "^schedule='shift' is not legal for a window"),
     ({"schedule": "fastest"}, "^schedule='fastest' is not known; choose 'auto'"),
     ({"schedule": "shortest_first"}, "^schedule='shortest_first' is not legal for a full mask"),
     ({"schedule": "unordered"}, "^schedule='unordered' with deterministic=True"),
@@ -165,14 +167,33 @@ def test_sm_margin_changes_no_bit() -> None:
 
 def test_operators_refuse_what_the_functions_refuse() -> None:
     q, k, v = qkv()
-    options = (0.125, -1, -1, 0.0, "auto", 0)
-    fwd = torch.ops.dash_attn.fwd
-    for tensors in [(q.float(), k, v), (q, k, v[:, :3]), (q[:, :, :3], k, v), (q[0], k, v)]:
+    good = operator_options((q, k, v, q), False)
+    fwd, bwd = torch.ops.dash_attn.fwd, torch.ops.dash_attn.bwd
+    bad_tensors = [
+        *[(q.float(), k, v), (q, k, v[:, :3]), (q[:, :, :3], k, v), (q[0], k, v), (q, k, v[:1])],
+        *[(q[..., :50], k[..., :50], v), (q, k, v[..., :12]), (q[:, :, :0], k, v)],
+    ]
+    cu = torch.tensor([0, 3], dtype=torch.int32)
+    bad_options = [
+        *[(6, 0.0), (6, math.nan), (7, -2), (8, -2), (9, -1.0), (9, math.inf), (10, "fastest")],
+        *[(10, "shift@0"), (10, "shortest_first"), (11, -1), (0, cu), (1, cu), (2, cu), (3, cu)],
+    ]
+    calls = [(tensors, good) for tensors in bad_tensors]
+    calls += [((q, k, v), (*good[:i], value, *good[i + 1 :])) for i, value in bad_options]
+    out, lse = fwd(q, k, v, *good)
+    for tensors, options in calls:
         with pytest.raises(ValueError, match="dash: "):
             fwd(*tensors, *options)
-    for window, softcap in [((3, 3), 0.0), ((-1, -1), 5.0)]:
-        with pytest.raises(ValueError, match="not yet supported"):
-            fwd(q, k, v, 0.125, *window, softcap, "auto", 0)
+        with pytest.raises(ValueError, match="dash: "):
+            bwd(out, *tensors, out, lse, None, *options)
+        with pytest.raises(ValueError, match="dash: "):  # as torch.compile sees it
+            fwd(*(x.to("meta") for x in tensors), *options)
+    for wrong in [(out[:1], out, lse, None), (out, out.float(), lse, None)]:
+        with pytest.raises(ValueError, match="dash: (dout|out) has"):
+            bwd(wrong[0], q, k, v, *wrong[1:], *good)
+    for wrong in [(out, out, lse.double(), None), (out, out, lse, lse[:, :, :3])]:
+        with pytest.raises(ValueError, match="dash: d?lse has"):
+            bwd(wrong[0], q, k, v, *wrong[1:], *good)
 
 
 def test_resolve_schedule() -> None:
@@ -218,7 +239,7 @@ def test_a_schedule_that_the_shape_does_not_allow(
     q, k = (torch.zeros(shape, dtype=torch.bfloat16) for shape in (q_shape, k_shape))
     with pytest.raises(ValueError, match=words):
         dash.flash_attn_func(q, k, k, causal=causal, schedule=name)
-    with pytest.raises(ValueError, match=f"schedule '{name}' is legal for"):
+    with pytest.raises(ValueError, match=f"dash: schedule='{name}'.*legal for"):
         run((q, k, k, q), causal, name)
 
 
@@ -253,7 +274,8 @@ def test_auto_falls_back_where_its_gang_does_not_fit(
                 shape = (1, seqlen, heads, 128)
                 info = dash.resolve_schedule(shape, shape, causal)
                 sizes = (1, seqlen, seqlen, heads, heads)
-                grid = _schedule.make_grid("bf16", 128, causal, *sizes, info.name)
+                window = (-1, 0 if causal else -1)
+                grid = _schedule.make_grid("bf16", 128, window, *sizes, info.name)
                 assert _schedule.is_legal(grid)
                 assert free is None or _schedule.gang_size(grid) <= free
                 assert not (info.device_invariant and _schedule.gang_size(grid) > 1)
@@ -284,16 +306,51 @@ def test_is_supported() -> None:
     assert dash.is_supported(GOOD, GOOD) == (True, "")
     assert dash.is_supported(GOOD, (2, 9, 2, 64), dtype=torch.float16, causal=True) == (True, "")
     for options, word in [
-        ({"q_shape": (2, 5, 4, 96), "k_shape": (2, 5, 4, 96)}, "96"),
+        ({"q_shape": (2, 5, 4, 92), "k_shape": (2, 5, 4, 92)}, "92"),
         ({"dtype": torch.float32}, "float32"),
-        ({"window_size": (3, 0)}, "window_size"),
-        ({"softcap": 1.0}, "softcap"),
-        ({"v_shape": (2, 5, 4, 32)}, "32"),
+        ({"window_size": (3, -3)}, "window_size"),
+        ({"softcap": -1.0}, "softcap"),
+        ({"v_shape": (2, 5, 4, 30)}, "30"),
         ({"schedule": "nothing"}, "nothing"),
         ({"device": "xpu"}, "Hopper"),
+        ({"num_sequences": 3}, "flash_attn_func"),
     ]:
         ok, reason = dash.is_supported(**{"q_shape": GOOD, "k_shape": GOOD, **options})
         assert not ok and word in reason, options
+
+
+def test_is_supported_never_raises() -> None:
+    odd = [None, 5, "text", (), (1,), (2, 5, 4, "64"), (-1, 5, 4, 64), (2, 5, 4, 10**30), [None] * 4]
+    for shape in odd:
+        for arguments in ((shape, GOOD), (GOOD, shape), (GOOD, GOOD, shape or ())):
+            ok, reason = dash.is_supported(*arguments)
+            assert not ok and reason, arguments
+    for name in ("dtype", "device", "window_size", "softcap", "schedule", "num_sequences"):
+        for value in ("text", object(), -5, [1, 2, 3]):
+            ok, reason = dash.is_supported(GOOD, GOOD, **{name: value})
+            assert not ok and reason, (name, value)
+
+
+@pytest.mark.parametrize(
+    "q_shape, sequences, word",
+    [
+        ((1, 2**30, 1, 64), None, "each dimension must be below"),
+        ((2**24, 1, 64, 64), None, "batch * heads * (seqlen / 64 + 1) must be below 1073741824"),
+        ((2**29, 128, 64), 3, "heads * (rows / 64 + sequences)"),
+        ((128, 8, 64), 2**28, "268435456 sequences"),
+    ],
+)
+def test_sizes_beyond_the_kernels_counters(
+    q_shape: tuple[int, ...], sequences: int | None, word: str
+) -> None:
+    ok, reason = dash.is_supported(q_shape, q_shape, num_sequences=sequences)
+    assert not ok and word in reason
+    with pytest.raises(ValueError, match="split the batch|each dimension"):
+        dash.resolve_schedule(q_shape, q_shape, num_sequences=sequences)
+    if sequences is None:  # meta tensors take no memory
+        q = torch.empty(q_shape, dtype=torch.bfloat16, device="meta")
+        with pytest.raises(ValueError, match="split the batch|each dimension"):
+            dash.flash_attn_func(q, q, q)
 
 
 def test_no_kernel_for_a_gpu_that_is_not_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -319,7 +376,7 @@ def test_schedules_and_head_dims() -> None:
         *["ascending", "shortest_first", "descending", "shift", "symmetric_shift"],
         *["band", "mirrored", "comb", "ring", "unordered"],
     ]
-    assert dash.supported_head_dims() == [64, 128]
+    assert dash.supported_head_dims() == [64, 96, 128, 192, 256]
 
 
 @pytest.mark.parametrize("scale", [0.0, -0.1, float("nan"), float("inf"), 1e-50])

@@ -15,7 +15,7 @@ from .compare import assert_bitwise_equal, assert_results_equal
 from .reference import Results
 
 CASE = AttentionCase("op", 2, 70, 150, 4, 2, 64, causal=True)
-OPTIONS = (0.125, -1, 0, 0.0, "auto", 0)
+OPTIONS = (None, None, None, None, 0, 0, 0.125, -1, 0, 0.0, "auto", 0)
 
 
 def operands(*, requires_grad: bool) -> tuple[Tensor, ...]:
