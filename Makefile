@@ -8,7 +8,7 @@
 VENV ?= .venv
 PYTHON ?= python3
 PYTEST_FLAGS ?=
-TOOL ?= memcheck
+TOOLS ?= memcheck racecheck synccheck
 
 PY := $(abspath $(VENV))/bin/python
 export PATH := $(abspath $(VENV))/bin:$(PATH)
@@ -47,9 +47,9 @@ gpu-report: install
 bench: install
 	$(PY) -m bench.bench_attention
 
-# Needs a Hopper GPU. TOOL is memcheck, racecheck, synccheck or initcheck.
+# Needs a Hopper GPU. Each kernel family, small, under each of TOOLS.
 sanitize: install
-	compute-sanitizer --tool $(TOOL) $(PY) -m dash selftest
+	$(PY) -m tests.gpu.smoke --sanitize $(TOOLS)
 
 lint: environment
 	@$(PYTHON) .ci/make_venv.py $(VENV) lint

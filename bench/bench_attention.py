@@ -11,15 +11,16 @@ import argparse
 import csv
 import json
 import sys
+import time
 from pathlib import Path
 
 import torch
 
-from bench import fa3
+from bench import fa3, plot
 from bench.environment import environment, why_no_hopper
 from bench.measure import Options, Row, measure
 from bench.providers import PROVIDERS, Provider, select_providers
-from bench.shapes import MODEL_SHAPES, PRESETS, AttentionShape, paper_shapes
+from bench.shapes import PRESETS, SHAPE_LISTS, AttentionShape, paper_shapes
 from bench.table import number, print_table
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -36,7 +37,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--mask", choices=["full", "causal", "both"], default="both")
     parser.add_argument("--head-dim", type=int, nargs="+", default=[64, 128])
     parser.add_argument("--dtype", choices=sorted(DTYPES), default="bf16")
-    parser.add_argument("--preset", choices=[*PRESETS, "models"], default="paper")
+    parser.add_argument("--preset", choices=[*PRESETS, *SHAPE_LISTS], default="paper")
     parser.add_argument("--seqlens", type=int, nargs="+", help="instead of the preset's")
     parser.add_argument(
         "--providers",
@@ -60,6 +61,8 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--flush-l2", action="store_true", help="overwrite L2 before each launch")
     parser.add_argument("--csv", type=Path, metavar="FILE")
     parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="bars as PNG; needs matplotlib")
+    parser.add_argument("--limit-s", type=float, help="start no further shape after this time")
     return parser.parse_args(arguments)
 
 
@@ -80,8 +83,10 @@ def chosen_schedules(text: str) -> list[str]:
 def chosen_shapes(options: argparse.Namespace) -> list[AttentionShape]:
     """The shapes that the command line asks for."""
     causal = {"full": [False], "causal": [True], "both": [False, True]}[options.mask]
-    if options.preset == "models" and not options.seqlens:
-        return [shape for shape in MODEL_SHAPES if shape.causal in causal]
+    if options.preset in SHAPE_LISTS:
+        if options.seqlens:
+            raise ValueError(f"--seqlens does not go with --preset {options.preset}")
+        return [shape for shape in SHAPE_LISTS[options.preset] if shape.causal in causal]
     seqlens = options.seqlens or PRESETS[options.preset]
     return paper_shapes(head_dims=options.head_dim, causal=causal, seqlens=seqlens)
 
@@ -121,8 +126,14 @@ def print_rows(rows: list[Row], relative_to: str | None) -> None:
     print_table(header, lines)
 
 
-def write_files(rows: list[Row], stamp: dict[str, object], options: argparse.Namespace) -> None:
-    """CSV and JSON copies of the rows, as far as they are asked for."""
+def write_files(
+    rows: list[Row],
+    stamp: dict[str, object],
+    options: argparse.Namespace,
+    *,
+    is_complete: bool = True,
+) -> None:
+    """CSV, JSON and picture of the rows, as far as they are asked for."""
     records = [row.as_dict() for row in rows]
     if options.csv and records:
         with options.csv.open("w", newline="") as file:
@@ -131,6 +142,8 @@ def write_files(rows: list[Row], stamp: dict[str, object], options: argparse.Nam
             writer.writerows(records)
     if options.json:
         options.json.write_text(json.dumps({"environment": stamp, "rows": records}, indent=1))
+    if options.plot and is_complete:
+        plot.draw(records, f"{options.preset}, {stamp['device']}", options.plot)
 
 
 def run(options: argparse.Namespace, providers: list[Provider]) -> list[Row]:
@@ -143,9 +156,16 @@ def run(options: argparse.Namespace, providers: list[Provider]) -> list[Row]:
         flush_l2=options.flush_l2,
     )
     rows: list[Row] = []
-    for shape in chosen_shapes(options):
-        print(f"{shape} ...", file=sys.stderr)
+    shapes = chosen_shapes(options)
+    start = time.monotonic()
+    for index, shape in enumerate(shapes):
+        if options.limit_s and time.monotonic() - start > options.limit_s:
+            print(f"out of time: {len(shapes) - index} shapes are left out", file=sys.stderr)
+            break
+        print(f"[{index + 1}/{len(shapes)}] {shape} ...", file=sys.stderr)
         rows += measure(shape, providers, directions, timing)
+        if options.json:  # so that an interrupted run leaves what it measured
+            write_files(rows, environment(), options, is_complete=False)
     return rows
 
 
@@ -157,6 +177,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"bench_attention: {reason}", file=sys.stderr)
         return 2
     try:
+        chosen_shapes(options)
         providers = select_providers(
             options.providers.split(","), chosen_schedules(options.schedule)
         )

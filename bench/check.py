@@ -1,6 +1,6 @@
 """Is a timed kernel right? A coarse check in the same process as the timing.
 
-One (batch, KV head) group is compared with attention in fp32; the fine comparison, against
+One (sequence, KV head) group is compared with attention in fp32; the fine comparison, against
 PyTorch's own error in the same dtype, is the tests' business. A kernel that fails is reported as
 wrong, and no ratio is formed with its time.
 """
@@ -16,27 +16,33 @@ MAX_RELATIVE_ERROR = 0.02  # of the norm; right bf16 and fp16 kernels stay below
 _ROWS_AT_A_TIME = 2_048  # bounds the memory of the fp32 score matrix
 
 
+def first_sequence(tensor: torch.Tensor, shape: AttentionShape) -> torch.Tensor:
+    """(seqlen, heads, head_dim) of batch entry 0 or of the first packed sequence."""
+    return tensor[: shape.sequences[0]] if shape.sequences else tensor[0]
+
+
 def fp32_attention(
     shape: AttentionShape, inputs: Inputs
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """out, dq (seqlen_q, group, head_dim) and dk, dv (seqlen_k, 1, head_dim) of batch entry 0 and
-    KV head 0, in fp32, from the textbook formulas."""
+    """out, dq (seqlen_q, group, head_dim) and dk, dv (seqlen_k, 1, head_dim) of the first sequence
+    and KV head 0, in fp32, from the textbook formulas."""
     group = shape.num_heads // shape.num_heads_k
-    q = inputs.q[0, :, :group].float()
-    dout = inputs.dout[0, :, :group].float()
-    k, v = inputs.k[0, :, 0].float(), inputs.v[0, :, 0].float()
-    out, dq = torch.zeros_like(q), torch.zeros_like(q)
+    q, dout = (first_sequence(x, shape)[:, :group].float() for x in (inputs.q, inputs.dout))
+    k, v = (first_sequence(x, shape)[:, 0].float() for x in (inputs.k, inputs.v))
+    out, dq = torch.zeros_like(dout), torch.zeros_like(q)
     dk, dv = torch.zeros_like(k), torch.zeros_like(v)
-    keys = torch.arange(shape.seqlen_k, device=k.device)
-    for start in range(0, shape.seqlen_q, _ROWS_AT_A_TIME):
+    keys = torch.arange(len(k), device=k.device)
+    for start in range(0, len(q), _ROWS_AT_A_TIME):
         rows = slice(start, start + _ROWS_AT_A_TIME)
         for head in range(group):
             q_rows, dout_rows = q[rows, head], dout[rows, head]
             scores = q_rows @ k.T * inputs.softmax_scale
+            diagonal = torch.arange(start, start + len(q_rows), device=k.device)
+            diagonal = (diagonal + len(k) - len(q))[:, None]
             if shape.causal:
-                last_key = torch.arange(start, start + len(q_rows), device=k.device)
-                last_key += shape.seqlen_k - shape.seqlen_q
-                scores.masked_fill_(keys > last_key[:, None], float("-inf"))
+                scores.masked_fill_(keys > diagonal, float("-inf"))
+            if shape.window_left >= 0:
+                scores.masked_fill_(keys < diagonal - shape.window_left, float("-inf"))
             p = torch.softmax(scores, dim=-1).nan_to_num_(0.0)  # a row that sees no key
             dp = dout_rows @ v.T
             ds = p * (dp - (p * dp).sum(-1, keepdim=True)) * inputs.softmax_scale
@@ -53,16 +59,18 @@ def relative_error(value: torch.Tensor, expected: torch.Tensor) -> float:
     return float(torch.nan_to_num(difference, nan=float("inf")))
 
 
-def check_output(out: torch.Tensor, expected: torch.Tensor) -> float:
-    """Relative error of a forward result (batch, seqlen_q, heads, head_dim)."""
-    return relative_error(out[0, :, : expected.shape[1]], expected)
+def check_output(shape: AttentionShape, out: torch.Tensor, expected: torch.Tensor) -> float:
+    """Relative error of a forward result."""
+    return relative_error(first_sequence(out, shape)[:, : expected.shape[1]], expected)
 
 
 def check_gradients(
-    gradients: tuple[torch.Tensor, ...], expected: tuple[torch.Tensor, ...]
+    shape: AttentionShape,
+    gradients: tuple[torch.Tensor, ...],
+    expected: tuple[torch.Tensor, ...],
 ) -> float:
     """Largest relative error among dq, dk, dv."""
     return max(
-        relative_error(grad[0, :, : want.shape[1]], want)
+        relative_error(first_sequence(grad, shape)[:, : want.shape[1]], want)
         for grad, want in zip(gradients, expected, strict=True)
     )

@@ -1,9 +1,11 @@
 """The GPU report: `python -m bench.gpu_report` (or `make gpu-report`) writes reports/gpu.json.
 
 Runs the tests in a child process with a time limit, asks the driver about every compiled kernel,
-and times a short benchmark (about a minute). The report names the sources it speaks about by hash,
-so that a later change shows; it holds no paths and no names of machines. A part that is skipped is
-taken over from an existing report of the same sources, so that the parts can be run one by one.
+times the paper's grid (a minute or two), and the other presets in child processes with time limits,
+since a peer may hang; measures host time, small kernels and memory. The report names the sources it
+speaks about by hash, so that a later change shows; it holds no paths and no names of machines. A
+part that is skipped is taken over from an existing report of the same sources, so that the parts
+can be run one by one.
 """
 
 from __future__ import annotations
@@ -20,15 +22,26 @@ import tempfile
 from pathlib import Path
 from xml.etree import ElementTree
 
+import torch
+
+from bench import fa3
 from bench.environment import ROOT, environment, why_no_hopper
 from bench.kernels import kernel_rows
 from bench.measure import Options, Row, measure
+from bench.overhead import measure_overhead
 from bench.providers import PROVIDERS
 from bench.shapes import PRESETS, AttentionShape, paper_shapes
 from bench.source_hash import source_hash
 
 REPORT = ROOT / "reports" / "gpu.json"
-ROLES = {"dash": "ordered", "dash-unordered": "unordered", "cudnn": "peer"}
+ROLES = {
+    "dash": "ordered",
+    "dash-unordered": "unordered",
+    "cudnn": "peer",
+    "fa3": "fa3",
+    "fa3-det": "fa3_det",
+}
+OTHER_PRESETS = ("gqa", "few-heads", "train", "shapes")
 PEER = "torch SDPA, cuDNN backend (not deterministic)"
 
 
@@ -45,6 +58,13 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parts.add_argument("--bench-only", action="store_true", help="benchmark only")
     parser.add_argument("--quick", action="store_true", help="three lengths, fewer rounds")
     parser.add_argument("--test-limit", type=int, default=540, help="seconds for the tests")
+    parser.add_argument(
+        "--presets",
+        default=",".join(OTHER_PRESETS),
+        help="benchmarks beside the paper's grid, comma-separated; '' for none",
+    )
+    parser.add_argument("--preset-limit", type=int, default=60, help="seconds for each of them")
+    parser.add_argument("--fa3-library", type=Path, metavar="FILE", help="as bench_attention's")
     parser.add_argument("--tests", default="gpu", metavar="MARK", help="pytest -m; '' for all")
     parser.add_argument("--output", type=Path, default=REPORT, metavar="FILE")
     parser.add_argument(
@@ -61,6 +81,8 @@ def count_tests(junit: Path) -> dict[str, object]:
     """Counts of a pytest --junitxml file, with the names of what failed."""
     counts = {"passed": 0, "failed": 0, "skipped": 0}
     failures: list[str] = []
+    notes: list[str] = []
+    seconds: dict[str, float] = {}
     for case in ElementTree.parse(junit).getroot().iter("testcase"):
         if case.find("failure") is not None or case.find("error") is not None:
             counts["failed"] += 1
@@ -69,7 +91,19 @@ def count_tests(junit: Path) -> dict[str, object]:
             counts["skipped"] += 1
         else:
             counts["passed"] += 1
-    return {**counts, "failures": failures[:50]}
+        name = re.sub(r"^test_on_the_gpu\[(.*)\]$", r"\1", case.get("name", ""))
+        for entry in case.iter("property"):
+            if entry.get("name") == "note":
+                notes.append(f"{name}: {entry.get('value')}")
+            elif entry.get("name") == "seconds":
+                seconds[name] = float(entry.get("value", 0.0))
+    slowest = sorted(seconds, key=lambda name: -seconds[name])[:20]
+    return {
+        **counts,
+        "failures": failures[:50],
+        "notes": notes,
+        "slowest": {name: seconds[name] for name in slowest},
+    }
 
 
 def run_tests(mark: str, limit_s: int) -> dict[str, object]:
@@ -103,7 +137,7 @@ def bench_record(direction: str, shape: AttentionShape, rows: list[Row]) -> dict
     import dash
 
     by_role = {ROLES[row.provider]: row for row in rows}
-    ordered, unordered, peer = (by_role.get(role) for role in ROLES.values())
+    ordered = by_role.get("ordered")
     record: dict[str, object] = {
         "pass": direction,
         "mask": shape.mask,
@@ -119,13 +153,14 @@ def bench_record(direction: str, shape: AttentionShape, rows: list[Row]) -> dict
         record[f"{role}_tflops"] = row.tflops and round(row.tflops, 1)
         record[f"{role}_error"] = row.relative_error and round(row.relative_error, 6)
     if ordered is not None:
-        over_peer, over_unordered = ordered.ratio_to(peer), ordered.ratio_to(unordered)
-        record["ratio_to_peer"] = over_peer and round(over_peer, 3)
-        record["ratio_to_unordered"] = over_unordered and round(over_unordered, 3)
+        for role in ("peer", "unordered", "fa3", "fa3_det"):
+            ratio = ordered.ratio_to(by_role.get(role))
+            record[f"ratio_to_{role}"] = ratio and round(ratio, 3)
     if direction == "bwd":
-        q_shape = (shape.batch, shape.seqlen_q, shape.num_heads, shape.head_dim)
-        k_shape = (shape.batch, shape.seqlen_k, shape.num_heads_k, shape.head_dim)
-        record["schedule"] = dash.resolve_schedule(q_shape, k_shape, shape.causal).name
+        resolved = dash.resolve_schedule(
+            shape.q_shape, shape.k_shape, device="cuda", **shape.options
+        )
+        record["schedule"] = resolved.name
         record["repeatable"] = ordered and ordered.is_repeatable
     record["notes"] = {role: row.note for role, row in by_role.items() if row.note}
     return record
@@ -148,6 +183,39 @@ def run_bench(is_quick: bool) -> list[dict[str, object]]:
     return records
 
 
+def run_preset(preset: str, limit_s: int, fa3_library: Path | None) -> dict[str, object]:
+    """Forward and backward of a preset in a process of its own; `finished` is False if its time
+    limit ended it, and the rows are then those that it had."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "rows.json"
+        command = [sys.executable, "-m", "bench.bench_attention", "--pass", "both"]
+        command += ["--preset", preset, "--providers", ",".join(ROLES), "--json", str(path)]
+        command += ["--budget-ms", "200", "--max-rounds", "25", "--limit-s", str(0.7 * limit_s)]
+        if fa3_library is not None:
+            command += ["--fa3-library", str(fa3_library)]
+        child = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+        is_finished = True
+        try:
+            child.wait(timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            is_finished = False
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+        rows = json.loads(path.read_text())["rows"] if path.exists() else []
+    return {"finished": is_finished, "rows": [short_row(row) for row in rows]}
+
+
+def short_row(row: dict[str, object]) -> dict[str, object]:
+    """A row of bench_attention with what the report shows."""
+    digits = {"ms": 4, "tflops": 1, "relative_error": 6}
+    dropped = ("p20_ms", "p80_ms", "rounds")
+    return {
+        key: round(value, digits[key]) if key in digits and value is not None else value
+        for key, value in row.items()
+        if key not in dropped
+    }
+
+
 def print_record(shape: AttentionShape, record: dict[str, object]) -> None:
     """A line of progress, so that an interrupted run still tells something."""
     speeds = ", ".join(
@@ -164,7 +232,7 @@ def print_record(shape: AttentionShape, record: dict[str, object]) -> None:
 
 def command_line(arguments: list[str]) -> str:
     """The command with the values of path options left out."""
-    shown = re.sub(r"--(output|merge)[= ]\S+", "", " ".join(arguments))
+    shown = re.sub(r"--(output|merge|fa3-library)[= ]\S+", "", " ".join(arguments))
     return " ".join(["python -m bench.gpu_report", *shown.split()])
 
 
@@ -205,7 +273,11 @@ def main(arguments: list[str] | None = None) -> int:
         "kernels": earlier.get("kernels"),
         "peer": PEER,
         "bench": earlier.get("bench"),
+        "presets": earlier.get("presets"),
+        "overhead": earlier.get("overhead"),
     }
+    if options.fa3_library is not None:
+        fa3.use_library(options.fa3_library)
     # Written after each part, so that an interrupted run leaves what it measured.
     if not options.bench_only:
         report["kernels"] = kernel_rows()
@@ -214,6 +286,13 @@ def main(arguments: list[str] | None = None) -> int:
         report["bench"] = run_bench(options.quick)
         report.update(environment())  # again, for the clocks under load
         write_report(report, options.output)
+        report["overhead"] = measure_overhead()
+        torch.cuda.empty_cache()
+        report["presets"] = {}
+        for preset in filter(None, options.presets.split(",")):
+            found = run_preset(preset, options.preset_limit, options.fa3_library)
+            report["presets"][preset] = found
+            write_report(report, options.output)
     if not (options.skip_tests or options.bench_only):
         report["tests"] = run_tests(options.tests, options.test_limit)
         write_report(report, options.output)
@@ -234,7 +313,12 @@ def is_good(report: dict[str, object]) -> bool:
     has_bad_bench = any(
         record["notes"].keys() & {"ordered", "unordered"} for record in report["bench"] or []
     )
-    return not (has_bad_tests or has_bad_bench)
+    has_bad_presets = any(
+        row["provider"].startswith("dash") and row["note"].startswith(("WRONG", "NOT"))
+        for preset in (report.get("presets") or {}).values()
+        for row in preset["rows"]
+    )
+    return not (has_bad_tests or has_bad_bench or has_bad_presets)
 
 
 if __name__ == "__main__":

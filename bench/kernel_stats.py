@@ -20,17 +20,18 @@ ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "build" / "kernel_stats"
 MANIFEST = ROOT / "build" / "instantiations" / "manifest.inc"
 BASELINE = ROOT / "bench" / "kernel_stats.json"
+SMALL_KERNELS = ("preprocess", "postprocess", "order_sequences", "unowned_rows")
 
 
 def stage_of(name: str, kernel: str) -> str:
     """The stage that a kernel of the family `name` is, as the driver's report calls it: fwd,
-    bwd_preprocess, bwd_main or bwd_postprocess."""
-    if name.startswith("fwd"):
-        return "fwd"
-    for part in ("preprocess", "postprocess"):
+    bwd_preprocess, bwd_main or bwd_postprocess; or one of the small kernels that both passes run
+    for packed sequences, fwd_order_sequences and fwd_unowned_rows or bwd_..."""
+    direction = name.split("_")[0]
+    for part in SMALL_KERNELS:
         if part in kernel:
-            return f"bwd_{part}"
-    return "bwd_main"
+            return f"{direction}_{part}"
+    return "fwd" if direction == "fwd" else "bwd_main"
 
 
 def collect() -> dict[str, object]:
@@ -54,12 +55,12 @@ def collect() -> dict[str, object]:
 
 def table(stats: dict[str, object]) -> str:
     """The statistics as text, one line a kernel and stage."""
-    lines = [f"CUDA {stats['cuda']}", f"{'kernel':<28} {'stage':<16} registers  spill  stack"]
+    lines = [f"CUDA {stats['cuda']}", f"{'kernel':<32} {'stage':<20} registers  spill  stack"]
     for kernel in stats["kernels"]:
         for stage in kernel["stages"]:
             spill = stage["spill_store_bytes"] + stage["spill_load_bytes"]
             lines.append(
-                f"{kernel['name']:<28} {stage['stage']:<16} {stage['registers']:>9}  "
+                f"{kernel['name']:<32} {stage['stage']:<20} {stage['registers']:>9}  "
                 f"{spill:>5}  {stage['stack_bytes']:>5}"
             )
     return "\n".join(lines)

@@ -63,7 +63,11 @@ class Row:
             **{
                 field.name: getattr(self.shape, field.name)
                 for field in dataclasses.fields(self.shape)
+                if field.name not in ("sequences", "head_dim_v")
             },
+            "head_dim_v": self.shape.dim_v,
+            "tokens": self.shape.tokens,
+            "packed": bool(self.shape.sequences),
             "provider": self.provider,
             "ms": self.timing and self.timing.median_ms,
             "p20_ms": self.timing and self.timing.p20_ms,
@@ -132,14 +136,14 @@ def measure(
                 continue
             if direction == "fwd":
                 launches[provider.name] = passes.forward
-                errors[provider.name] = check_output(passes.forward(), expected_out)
+                errors[provider.name] = check_output(shape, passes.forward(), expected_out)
                 repeatable[provider.name] = None
             else:
                 launches[provider.name] = passes.backward
                 # Correctness: a provider may write every launch's gradients to the same buffers;
                 # without a copy these would be compared with themselves.
                 gradients = tuple(grad.clone() for grad in passes.backward())
-                errors[provider.name] = check_gradients(gradients, tuple(expected_gradients))
+                errors[provider.name] = check_gradients(shape, gradients, tuple(expected_gradients))
                 repeatable[provider.name] = _repeats_equal(passes, gradients, options.repeats)
         timings = time_interleaved(
             launches,

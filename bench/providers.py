@@ -1,9 +1,9 @@
 """Registry of attention implementations. Only fa3.py, besides, knows about another library.
 
 A provider says whether it can run a shape, and if not, why. Every provider gets the same tensors,
-(batch, seqlen, heads, head_dim) and contiguous; torch's SDPA sees them as transposed views, so no
-copy is timed. dash and FlashAttention-3 are called through their operators; SDPA's backward goes
-through torch.autograd.grad, whose host time hides behind the GPU's (see timing.py).
+(batch, seqlen, heads, head_dim) or packed, and contiguous; torch's SDPA sees them as transposed
+views, so no copy is timed. dash and FlashAttention-3 are called through their operators; SDPA's
+backward goes through torch.autograd.grad, whose host time hides behind the GPU's (see timing.py).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 
 import torch
 import torch.nn.functional as F
@@ -25,12 +26,14 @@ Gradients = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 @dataclass(frozen=True)
 class Inputs:
-    """q, dout (batch, seqlen_q, num_heads, head_dim); k, v (batch, seqlen_k, num_heads_k, ...)."""
+    """q, dout (batch, seqlen_q, num_heads, head_dim); k, v (batch, seqlen_k, num_heads_k, ...); or
+    packed (tokens, heads, head_dim), with the sequences' begins and the end of the last."""
 
     q: torch.Tensor
     k: torch.Tensor
     v: torch.Tensor
     dout: torch.Tensor
+    cu_seqlens: torch.Tensor | None = None
 
     @property
     def softmax_scale(self) -> float:
@@ -62,15 +65,19 @@ def make_inputs(shape: AttentionShape, dtype: torch.dtype, seed: int = 0) -> Inp
     """Standard normal tensors on the current GPU: zeros would run at higher clocks."""
     generator = torch.Generator(device="cuda").manual_seed(seed)
 
-    def normal(seqlen: int, heads: int) -> torch.Tensor:
-        size = (shape.batch, seqlen, heads, shape.head_dim)
+    def normal(size: tuple[int, ...]) -> torch.Tensor:
         return torch.randn(size, generator=generator, device="cuda", dtype=dtype)
 
+    cu_seqlens = None
+    if shape.sequences:
+        begins = [0, *accumulate(shape.sequences)]
+        cu_seqlens = torch.tensor(begins, dtype=torch.int32, device="cuda")
     return Inputs(
-        q=normal(shape.seqlen_q, shape.num_heads),
-        k=normal(shape.seqlen_k, shape.num_heads_k),
-        v=normal(shape.seqlen_k, shape.num_heads_k),
-        dout=normal(shape.seqlen_q, shape.num_heads),
+        q=normal(shape.q_shape),
+        k=normal(shape.k_shape),
+        v=normal(shape.v_shape),
+        dout=normal(shape.tensor_shape(shape.seqlen_q, shape.num_heads, shape.dim_v)),
+        cu_seqlens=cu_seqlens,
     )
 
 
@@ -80,10 +87,10 @@ def _dash_why_not(schedule: str, shape: AttentionShape) -> str | None:
     schedule = schedule.split("@")[0]
     return (
         dash.is_supported(
-            (shape.batch, shape.seqlen_q, shape.num_heads, shape.head_dim),
-            (shape.batch, shape.seqlen_k, shape.num_heads_k, shape.head_dim),
+            shape.q_shape,
+            shape.k_shape,
             device="cuda",
-            causal=shape.causal,
+            **shape.options,
             deterministic=schedule != "unordered",
             schedule=schedule,
         )[1]
@@ -95,8 +102,10 @@ def _dash_prepare(schedule: str, shape: AttentionShape, inputs: Inputs) -> Passe
     import dash  # noqa: F401  (registers the operators)
 
     operators = torch.ops.dash_attn
-    window = (-1, 0) if shape.causal else (-1, -1)
-    options = (inputs.softmax_scale, *window, 0.0, schedule, 0)
+    cu_seqlens = inputs.cu_seqlens
+    longest = (0, 0) if cu_seqlens is None else (shape.seqlen_q, shape.seqlen_k)
+    packing = (cu_seqlens, cu_seqlens, None, None, *longest)
+    options = (*packing, inputs.softmax_scale, *shape.window, 0.0, schedule, 0)
     q, k, v, dout = inputs.q, inputs.k, inputs.v, inputs.dout
     out, lse = operators.fwd(q, k, v, *options)
     return Passes(
@@ -119,6 +128,10 @@ def dash_provider(schedule: str, name: str = "") -> Provider:
 
 
 def _sdpa_why_not(shape: AttentionShape) -> str | None:
+    if shape.sequences:
+        return "torch's SDPA takes no packed sequences"
+    if shape.window_left >= 0:
+        return "torch's SDPA takes no window without a mask tensor"
     if shape.causal and shape.seqlen_q != shape.seqlen_k:
         return "torch aligns a causal mask to the top left, dash to the bottom right"
     return None
@@ -155,7 +168,16 @@ def _fa3_why_not(shape: AttentionShape) -> str | None:
 def _fa3_prepare(deterministic: bool, shape: AttentionShape, inputs: Inputs) -> Passes:
     operators = torch.ops.flash_attn_3
     q, k, v, dout = inputs.q, inputs.k, inputs.v, inputs.dout
-    options = {"softmax_scale": inputs.softmax_scale, "is_causal": shape.causal}
+    options: dict[str, object] = {
+        "softmax_scale": inputs.softmax_scale,
+        "is_causal": shape.causal,
+    }
+    if shape.window_left >= 0:
+        left, right = shape.window
+        options |= {"is_causal": False, "window_size_left": left, "window_size_right": right}
+    if inputs.cu_seqlens is not None:
+        options |= {"cu_seqlens_q": inputs.cu_seqlens, "cu_seqlens_k": inputs.cu_seqlens}
+        options |= {"max_seqlen_q": shape.seqlen_q, "max_seqlen_k": shape.seqlen_k}
 
     def forward() -> tuple[torch.Tensor, torch.Tensor]:
         # num_splits as in FA3's own Python interface; the operator's default is a heuristic.

@@ -40,6 +40,7 @@ _library.define(
 _library.define(
     "semaphore_fold(Tensor(a!) chains, Tensor(b!) semaphore, int contributors, int jitter) -> ()"
 )
+_library.define("occupy_sms(Tensor(a!) flags, int num_ctas, int microseconds) -> ()")
 
 
 def _load_cuda_library() -> tuple[ctypes.CDLL | None, str]:
@@ -92,7 +93,7 @@ def _refuse_cuda(*_args: Any) -> Any:
 
 
 if _cuda_library is None:
-    for _name in ("fwd", "bwd", "semaphore_fold"):
+    for _name in ("fwd", "bwd", "semaphore_fold", "occupy_sms"):
         _library.impl(_name, _refuse_cuda, "CUDA")
 
 _library.impl("fwd", reference.forward, "CPU")
@@ -116,6 +117,11 @@ def _bwd_fake(
 
 @torch.library.register_fake(f"{NAMESPACE}::semaphore_fold", lib=_library)
 def _semaphore_fold_fake(*_args: Any) -> None:
+    return None
+
+
+@torch.library.register_fake(f"{NAMESPACE}::occupy_sms", lib=_library)
+def _occupy_sms_fake(*_args: Any) -> None:
     return None
 
 

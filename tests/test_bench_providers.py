@@ -11,10 +11,12 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from bench import fa3, measure
-from bench.bench_attention import parse_arguments
-from bench.providers import PROVIDERS, Inputs, Passes
-from bench.shapes import AttentionShape
+import dash
+from bench import check, fa3, measure, overhead, plot
+from bench.bench_attention import chosen_shapes, parse_arguments
+from bench.providers import PROVIDERS, Inputs, Passes, make_inputs
+from bench.shapes import OTHER_SHAPES, AttentionShape, packed
+from bench.timing import Timing
 
 SHAPE = AttentionShape(1, 4, 4, 2, 1, 8, causal=True)
 
@@ -132,6 +134,94 @@ def test_arguments_of_the_operators(monkeypatch: pytest.MonkeyPatch, name: str) 
     common = {"softmax_scale": inputs.softmax_scale, "is_causal": True}
     assert calls["fwd"] == {**common, "num_splits": 1}
     assert calls["bwd"] == {**common, "deterministic": name == "fa3-det"}
+
+
+@pytest.mark.parametrize("shape", OTHER_SHAPES[-4:], ids=str)
+def test_windows_and_packs_reach_fa3(
+    monkeypatch: pytest.MonkeyPatch, shape: AttentionShape
+) -> None:
+    seen: list[dict[str, object]] = []
+
+    def fwd(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, **options: object) -> tuple:
+        seen.append(options)
+        return q, torch.zeros(1)
+
+    operators(monkeypatch, fwd=fwd)
+    cu_seqlens = torch.zeros(1) if shape.sequences else None
+    q = torch.ones(1, 4, 2, 8)
+    PROVIDERS["fa3"].prepare(shape, Inputs(q=q, k=q, v=q, dout=q, cu_seqlens=cu_seqlens))
+    (options,) = seen
+    assert options.get("cu_seqlens_q") is cu_seqlens
+    if shape.sequences:
+        assert options["is_causal"] and options["max_seqlen_q"] == max(shape.sequences)
+    else:
+        window = options["window_size_left"], options["window_size_right"]
+        assert window == (shape.window_left, 0) and not options["is_causal"]
+
+
+@pytest.mark.parametrize("shape", OTHER_SHAPES, ids=str)
+def test_every_shape_is_supported_and_counted(shape: AttentionShape) -> None:
+    supported, reason = dash.is_supported(shape.q_shape, shape.k_shape, **shape.options)
+    assert supported, reason
+    forward, backward = shape.flops(backward=False), shape.flops(backward=True)
+    assert 2.4 * forward <= backward <= 2.7 * forward
+    torch_why = PROVIDERS["cudnn"].why_not(shape)
+    assert bool(torch_why) == bool(shape.sequences or shape.window_left >= 0)
+
+
+SMALL = [
+    AttentionShape(2, 9, 12, 4, 2, 16, True),
+    AttentionShape(2, 12, 12, 2, 1, 16, True, head_dim_v=8, window_left=3),
+    AttentionShape(1, 12, 12, 2, 2, 8, False, window_left=2),
+    packed([7, 0, 20], 4, 2, 16, "small"),
+]
+
+
+@pytest.mark.parametrize("shape", SMALL, ids=str)
+@pytest.mark.parametrize("name", ["dash", "dash-unordered"])
+def test_dash_is_right_on_the_cpu_path(
+    monkeypatch: pytest.MonkeyPatch, shape: AttentionShape, name: str
+) -> None:
+    """The provider's calls and the benchmark's own reference, which knows every kind of shape."""
+    randn, tensor = torch.randn, torch.tensor
+    generator = SimpleNamespace(manual_seed=lambda seed: None)
+    monkeypatch.setattr(torch, "Generator", lambda device: generator)
+    monkeypatch.setattr(torch, "randn", lambda size, dtype, **_: randn(size, dtype=dtype))
+    monkeypatch.setattr(torch, "tensor", lambda data, dtype, **_: tensor(data, dtype=dtype))
+    inputs = make_inputs(shape, torch.bfloat16)
+    expected_out, *expected = check.fp32_attention(shape, inputs)
+    passes = PROVIDERS[name].prepare(shape, inputs)
+    assert check.check_output(shape, passes.forward(), expected_out) < 0.02
+    assert check.check_gradients(shape, passes.backward(), tuple(expected)) < 0.02
+
+
+def test_presets_and_bars(tmp_path: Path) -> None:
+    for preset in ("gqa", "few-heads", "train", "shapes"):
+        assert chosen_shapes(parse_arguments(["--preset", preset]))
+    with pytest.raises(ValueError, match="--seqlens"):
+        chosen_shapes(parse_arguments(["--preset", "gqa", "--seqlens", "5"]))
+    rows = [
+        measure.Row("bwd", shape, name, Timing(1.0, 1.0, 1.0, 1), 0.001, True, note).as_dict()
+        for shape in OTHER_SHAPES[:2]
+        for name, note in (("dash", ""), ("fa3", "WRONG: 1"))
+    ]
+    shapes, speeds = plot.bars(rows, "bwd")
+    assert len(shapes) == 2 and list(speeds) == ["dash"] and min(speeds["dash"]) > 0
+    pytest.importorskip("matplotlib")
+    plot.draw(rows, "title", tmp_path / "bars.png")
+    assert (tmp_path / "bars.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_kernel_times_are_booked_by_part() -> None:
+    events = [
+        ("void dash::bwd::preprocess_kernel<...>", 40.0),
+        ("void dash::bwd::postprocess_kernel<...>", 20.0),
+        ("Memset (Device)", 2.0),
+        ("void dash::bwd::kernel<...>", 1000.0),
+        ("void dash::bwd::kernel<...>", 1010.0),
+    ]
+    parts = overhead.parts_from_events(events, calls=2)
+    assert parts == {"main": 1005.0, "memset": 1.0, "postprocess": 10.0, "preprocess": 20.0}
 
 
 def test_reused_buffers_do_not_hide_a_difference(monkeypatch: pytest.MonkeyPatch) -> None:

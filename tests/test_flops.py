@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.flops import attention_flops, tflops, visible_pairs
+from bench.flops import attention_flops, flops_of_pairs, tflops, visible_pairs
 
 
 def counted_pairs(seqlen_q: int, seqlen_k: int, causal: bool) -> int:
@@ -24,6 +24,26 @@ def test_pairs_against_count(seqlen_q: int, seqlen_k: int) -> None:
     assert visible_pairs(seqlen_q, seqlen_k, False) == counted_pairs(seqlen_q, seqlen_k, False)
     if seqlen_q != seqlen_k:
         assert visible_pairs(seqlen_q, seqlen_k, True) == counted_pairs(seqlen_q, seqlen_k, True)
+
+
+@pytest.mark.parametrize("lengths", [(7, 7), (9, 5), (5, 9), (1, 8), (8, 1)])
+@pytest.mark.parametrize("left", [0, 1, 4, 20])
+def test_window_against_count(lengths: tuple[int, int], left: int) -> None:
+    seqlen_q, seqlen_k = lengths
+    for causal in (False, True):
+        distances = [
+            query + seqlen_k - seqlen_q - key
+            for query in range(seqlen_q)
+            for key in range(seqlen_k)
+        ]
+        want = sum(d <= left and (d >= 0 or not causal) for d in distances)
+        assert visible_pairs(seqlen_q, seqlen_k, causal, left) == want
+
+
+def test_two_head_dims() -> None:
+    """S and dS products have q's head dim, the others v's."""
+    assert flops_of_pairs(10, 192, 128, backward=False) == 2 * 10 * (192 + 128)
+    assert flops_of_pairs(10, 192, 128, backward=True) == 2 * 10 * (3 * 192 + 2 * 128)
 
 
 @pytest.mark.parametrize("seqlen", [1, 8, 65, 300])

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from bench import gpu_report, report, source_hash
+from bench import gpu_report, measure, report, source_hash
+from bench.shapes import OTHER_SHAPES, AttentionShape
+from bench.timing import Timing
 
 ROOT = Path(__file__).resolve().parents[1]
 REPORT = ROOT / "reports" / "gpu.json"
@@ -54,7 +56,9 @@ def test_hash_depends_on_names_and_contents(tmp_path: Path) -> None:
 def test_junit_counts(tmp_path: Path) -> None:
     junit = tmp_path / "junit.xml"
     junit.write_text(
-        '<testsuites><testsuite><testcase classname="t" name="a"/>'
+        '<testsuites><testsuite><testcase classname="t" name="test_on_the_gpu[x/y]"><properties>'
+        '<property name="seconds" value="2.5"/><property name="note" value="said"/></properties>'
+        "</testcase>"
         '<testcase classname="t" name="b"><failure/></testcase>'
         '<testcase classname="t" name="c"><error/></testcase>'
         '<testcase classname="t" name="d"><skipped/></testcase></testsuite></testsuites>'
@@ -64,12 +68,77 @@ def test_junit_counts(tmp_path: Path) -> None:
         "failed": 2,
         "skipped": 1,
         "failures": ["t::b", "t::c"],
+        "notes": ["x/y: said"],
+        "slowest": {"x/y": 2.5},
     }
 
 
 def test_command_has_no_paths() -> None:
     arguments = ["--quick", "--output", "/somewhere/gpu.json", "--merge=/else/gpu.json"]
     assert gpu_report.command_line(arguments) == "python -m bench.gpu_report --quick"
+
+
+def rows_of_a_preset() -> list[dict]:
+    def row(shape: AttentionShape, provider: str, ms: float | None, note: str = "") -> dict:
+        timing = ms and Timing(ms, ms, ms, 1)
+        one = measure.Row("bwd", shape, provider, timing, ms and 0.003, None, note)
+        return gpu_report.short_row(one.as_dict())
+
+    shape, packed = OTHER_SHAPES[6], OTHER_SHAPES[7]
+    return [
+        row(shape, "dash", 1.0),
+        row(shape, "dash-unordered", 1.1),
+        row(shape, "fa3", None, "unavailable: not installed"),
+        row(packed, "dash", 2.0),
+        row(packed, "dash-unordered", 1.0, "WRONG: relative error 1"),
+    ]
+
+
+def test_preset_table() -> None:
+    table = report.preset_table(rows_of_a_preset(), "bwd")
+    assert table[0] == "| shape | dash | unordered (dash / it) |"
+    assert "causal, hd (192, 128), 16 heads, 4 x 4096" in table[2] and "(1.10)" in table[2]
+    assert "32 packed sequences" in table[3] and table[3].endswith("| - |")
+    assert report.preset_table(rows_of_a_preset(), "fwd") == []
+
+
+def test_markdown_of_a_whole_report() -> None:
+    text = report.markdown(
+        {
+            **dict.fromkeys(["device", "sms", "cuda", "torch", "cudnn", "date", "peer"], "x"),
+            **{"command": "c", "source_hash": "0" * 64},
+            "bench": [{"pass": "bwd", "head_dim": 64, "mask": "full", "seqlen": 1, "fa3_ms": 1.0}],
+            "presets": {"shapes": {"finished": True, "rows": rows_of_a_preset()}},
+            "overhead": {
+                "host": dict.fromkeys(
+                    ["backward_us", "backward_through_autograd_us", "forward_us"], 9.6
+                ),
+                "kernels": [{"shape": "s", "main": 100.0, "preprocess": 20.0}],
+                "memory": [{"tokens": 4096, "dash": 4096 * 8300, "fp32_dq": 4096 * 8192}],
+            },
+        }
+    )
+    for part in ("ordered / FA3", "Backward, preset shapes", "10 us (the operator)", "8300"):
+        assert part in text, part
+    assert "preprocess 20 us" in text
+
+
+def test_preset_runs_in_a_child_with_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Here it ends at once, since there is no GPU, and leaves no rows."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert gpu_report.run_preset("gqa", 120, None) == {"finished": True, "rows": []}
+    assert gpu_report.run_preset("gqa", 0, None) == {"finished": False, "rows": []}
+
+
+def test_bad_rows_make_a_bad_report() -> None:
+    good = {
+        "tests": {"failed": 0, "passed": 1, "finished": True},
+        "bench": [],
+        "presets": {"shapes": {"finished": True, "rows": rows_of_a_preset()[:4]}},
+    }
+    assert gpu_report.is_good(good)
+    good["presets"]["shapes"]["rows"] = rows_of_a_preset()
+    assert not gpu_report.is_good(good)
 
 
 def test_readme_section_is_replaced() -> None:

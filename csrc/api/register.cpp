@@ -1,5 +1,6 @@
 // Binds the CUDA implementations of the operators whose schemas dash/_ops.py defines, and the test
-// operator semaphore_fold. Through the stable ABI: the library loads under any torch >= 2.10.
+// operators semaphore_fold and occupy_sms. Through the stable ABI: the library loads under any
+// torch >= 2.10.
 #include <torch/csrc/stable/library.h>
 
 #include "api/operators.hpp"
@@ -7,6 +8,7 @@
 #include "api/tensor_check.hpp"
 #include "bwd/workspace.hpp"
 #include "common/check.hpp"
+#include "selftest/occupy_sms.hpp"
 #include "selftest/semaphore_fold.hpp"
 
 namespace dash::api {
@@ -37,10 +39,27 @@ void semaphore_fold(Tensor const& chains, Tensor const& semaphore, int64_t contr
                            current_stream(device));
 }
 
+void occupy_sms(Tensor const& flags, int64_t num_ctas, int64_t microseconds) {
+  DASH_CHECK(flags.is_cuda() && flags.scalar_type() == ScalarType::Int && flags.dim() == 1 &&
+                 flags.size(0) == 2 && flags.is_contiguous(),
+             "dash_attn: flags must be a contiguous CUDA int32 tensor (2)");
+  DASH_CHECK(0 < num_ctas && num_ctas <= 1024,
+             "dash_attn: num_ctas must be 1 to 1024, got " + std::to_string(num_ctas));
+  DASH_CHECK(0 < microseconds && microseconds <= 60'000'000,
+             "dash_attn: microseconds must be 1 to 60000000, got " + std::to_string(microseconds));
+  int const device = flags.get_device_index();
+  torch::stable::accelerator::DeviceGuard const guard(device);
+  selftest::occupy_sms({.flags = static_cast<int*>(flags.mutable_data_ptr()),
+                        .num_ctas = static_cast<int>(num_ctas),
+                        .microseconds = static_cast<int>(microseconds)},
+                       current_stream(device));
+}
+
 }  // namespace dash::api
 
 STABLE_TORCH_LIBRARY_IMPL(dash_attn, CUDA, m) {
   m.impl("fwd", TORCH_BOX(&dash::api::forward));
   m.impl("bwd", TORCH_BOX(&dash::api::backward));
   m.impl("semaphore_fold", TORCH_BOX(&dash::api::semaphore_fold));
+  m.impl("occupy_sms", TORCH_BOX(&dash::api::occupy_sms));
 }

@@ -6,6 +6,7 @@ import ctypes
 import hashlib
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 from itertools import product
 
@@ -18,6 +19,8 @@ from ..reference import Results
 from . import registry
 from .accuracy import mask_name
 from .dirt import HUGE_BYTE, NAN_BYTE, busy_second_stream, keep_busy, poison_freed_memory
+from .kernels import COMPILED_HEAD_DIMS, KINDS
+from .problem import run as problem_run
 
 REPEATS = 50
 
@@ -158,6 +161,12 @@ def fingerprint() -> str:
         case = AttentionCase("process", 2, 500, 700, 6, 2, head_dim, causal=causal)
         inputs = tuple(x.cuda() for x in case.make_inputs("cpu"))
         for _, tensor in run(inputs, causal).items():
+            on_host = tensor.contiguous().cpu()
+            digest.update(ctypes.string_at(on_host.data_ptr(), on_host.nbytes))
+    for head_dim, kind in product(COMPILED_HEAD_DIMS, KINDS):
+        problem = replace(KINDS[kind][-1], head_dim=head_dim)
+        inputs = tuple(x.cuda() for x in problem.make_inputs("cpu"))
+        for _, tensor in problem_run(problem, inputs).items():
             on_host = tensor.contiguous().cpu()
             digest.update(ctypes.string_at(on_host.data_ptr(), on_host.nbytes))
     return digest.hexdigest()

@@ -13,7 +13,7 @@ import traceback
 
 import torch
 
-from . import accuracy, bits, device, library, package, pretend, registry, semaphore  # noqa: F401
+from . import all_checks, pretend, registry  # noqa: F401
 
 
 def synchronize() -> None:
@@ -24,20 +24,31 @@ def synchronize() -> None:
 def run_one(name: str) -> dict[str, object]:
     torch.manual_seed(0)
     start = time.monotonic()
-    error = ""
+    error = skipped = ""
+    registry.NOTES.clear()
     try:
         {**registry.CHECKS, **pretend.PRETEND}[name].function()
         synchronize()
         torch.cuda.empty_cache()
+    except registry.SkippedError as reason:
+        skipped = str(reason)
     except BaseException:
         error = traceback.format_exc()
-    return {"name": name, "error": error, "seconds": round(time.monotonic() - start, 3)}
+    return {
+        "name": name,
+        "error": error,
+        "skipped": skipped,
+        "notes": list(registry.NOTES),
+        "seconds": round(time.monotonic() - start, 3),
+    }
 
 
 def main() -> int:
     """Exit status 0, or 3 if a CUDA error left the process unusable."""
     report = sys.stdout
     sys.stdout = sys.stderr  # only reports go to standard output
+    torch.set_num_threads(1)  # several such processes share the cores
+    print("ready", file=report, flush=True)
     for line in sys.stdin:
         result = run_one(line.strip())
         print(json.dumps(result), file=report, flush=True)

@@ -11,10 +11,12 @@ import dash
 
 from .. import case_checks
 from ..case_checks import check_close, legal_schedules, run, run_autograd
-from ..cases import CASES, AttentionCase
+from ..cases import CASES, DTYPES, AttentionCase
 from ..compare import assert_bitwise_equal, assert_results_equal
 from ..reference import Results
 from . import registry
+
+VARIANTS = ("full", "causal", "packed_full", "general")
 
 
 @registry.check("device/fewer-sms", 60)
@@ -141,44 +143,75 @@ def side_stream_producer() -> None:
 
 @registry.check("device/errors-before-a-launch")
 def errors() -> None:
+    """The operator's own message, not a failed launch's: it names the argument."""
     q, k, v, _ = AttentionCase("errors", 1, 64, 64, 2, 2, 64).make_inputs("cuda")
     with pytest.raises(ValueError, match=r"^k is on cpu"):
         dash.flash_attn_func(q, k.cpu(), v)
     with pytest.raises(ValueError, match=r"^v has dtype torch.float32"):
         dash.flash_attn_func(q, k, v.float())
+    dense = (None, None, None, None, 0, 0)
     options = (0.125, -1, -1, 0.0, "auto", 0)
     operator = torch.ops.dash_attn.fwd
-    wrong: list[tuple[torch.Tensor, ...]] = [
-        (q, k, v.float()),
-        (q[0], k, v),
-        (q, k[:, :, :0], v[:, :, :0]),
-        (q[..., :40], k[..., :40], v[..., :40]),
-        (q, k[:, :10], v),
+    wrong: list[tuple[str, tuple[torch.Tensor, ...]]] = [
+        ("v must be torch.bfloat16", (q, k, v.float())),
+        ("q must have 4", (q[0], k, v)),
+        ("heads", (q, k[:, :, :0], v[:, :, :0])),
+        ("q has head dim 41", (q[..., :41], k[..., :41], v[..., :41])),
+        ("v must have size", (q, k[:, :10], v)),
     ]
-    for tensors in wrong:
-        with pytest.raises(RuntimeError, match="dash_attn: "):
-            operator(*tensors, *options)
-    for wrong_options in [
-        (0.125, 5, 5, 0.0, "auto", 0),
-        (0.125, -1, -1, 15.0, "auto", 0),
-        (0.125, -1, -1, 0.0, "no such schedule", 0),
-        (0.125, -1, -1, 0.0, "shortest_first", 0),
-        (0.125, -1, -1, 0.0, "auto", -1),
+    for message, tensors in wrong:
+        with pytest.raises(RuntimeError, match=f"dash_attn: .*{message}"):
+            operator(*tensors, *dense, *options)
+    for message, wrong_options in [
+        ("softcap", (0.125, -1, -1, -15.0, "auto", 0)),
+        ("window", (0.125, -5, 5, 0.0, "auto", 0)),
+        ("no such schedule", (0.125, -1, -1, 0.0, "no such schedule", 0)),
+        ("shortest_first", (0.125, -1, -1, 0.0, "shortest_first", 0)),
+        ("sm_margin", (0.125, -1, -1, 0.0, "auto", -1)),
     ]:
-        with pytest.raises(RuntimeError, match="dash_attn: "):
-            operator(q, k, v, *wrong_options)
+        with pytest.raises(RuntimeError, match=f"dash_attn: .*{message}"):
+            operator(q, k, v, *dense, *wrong_options)
+    begins = torch.tensor([0, 64], dtype=torch.int32, device="cuda")
+    rows = tuple(x[0] for x in (q, k, v))
+    for message, packing in [
+        ("cu_seqlens_q", (begins.long(), begins, None, None, 64, 64)),
+        ("cu_seqlens_q", (begins.cpu(), begins, None, None, 64, 64)),
+        ("cu_seqlens_k", (begins, begins[:1], None, None, 64, 64)),
+        ("seqused_q", (begins, begins, begins, None, 64, 64)),
+        ("cu_seqlens_k", (begins, None, None, None, 64, 64)),
+    ]:
+        with pytest.raises(RuntimeError, match=f"dash_attn: .*{message}"):
+            operator(*rows, *packing, *options)
     run((q, k, v, q), False)
     torch.cuda.synchronize()
 
 
-@registry.check("device/second-device-is-not-needed")
+@registry.check("device/what-is-supported")
 def is_supported() -> None:
-    for key in dash.build_info()["kernels"]:
-        assert key in dash.compiled_kernels()
-    shape = (2, 100, 4, 128)
-    assert dash.is_supported(shape, shape, device="cuda") == (True, "")
-    ok, reason = dash.is_supported((2, 100, 4, 96), (2, 100, 4, 96), device="cuda")
-    assert not ok and "96" in reason
+    """What is_supported says of a CUDA device, the library can do: every compiled kernel's call
+    runs, and what is refused is refused by name."""
+    kernels = dash.build_info()["kernels"]
+    assert kernels == dash.compiled_kernels() and kernels
+    for name in kernels:
+        direction, head_dim, dtype, variant = name.split("_", 3)
+        assert direction in ("fwd", "bwd") and variant in VARIANTS, name
+        shape = (2, 100, 4, int(head_dim.removeprefix("hdim")))
+        call = {"dtype": DTYPES[dtype], "causal": variant == "causal"}
+        if variant == "general":
+            call["softcap"] = 15.0
+        if variant == "packed_full":
+            continue
+        assert dash.is_supported(shape, shape, device="cuda", **call) == (True, ""), name
+        q = torch.zeros(shape, dtype=call.pop("dtype"), device="cuda", requires_grad=True)
+        dash.flash_attn_func(q, q, q, **call).sum().backward()
+        assert bool(q.grad.isfinite().all()), name
+    for head_dim in (50, 512):
+        shape = (2, 100, 4, head_dim)
+        ok, reason = dash.is_supported(shape, shape, device="cuda")
+        assert not ok and str(head_dim) in reason
+        q = torch.zeros(shape, dtype=torch.bfloat16, device="cuda")
+        with pytest.raises(ValueError, match=f"head_dim {head_dim}"):
+            dash.flash_attn_func(q, q, q)
 
 
 @registry.check("device/strided-views", 60)

@@ -8,12 +8,14 @@ from .. import case_checks
 from ..cases import CASES, LIBRARY
 from . import registry
 
+LIMITS_S = {"varlen-random-packs": 180, "head-dims": 120, "length-sweep": 90}
 KINDS = {entry["name"]: entry["kind"] for entry in LIBRARY}
 
 for _name in CASES:
     if _name not in case_checks.GPU_ONLY:
         _check = partial(case_checks.check, _name, "cuda")
-        registry.add(f"library/{KINDS[_name]}-{_name}", _check, 60)
+        _limit_s = LIMITS_S.get(_name, 60)
+        registry.add(f"library/{KINDS[_name]}-{_name}", _check, _limit_s)
 
 
 @registry.check("library/gpu-only-entries-have-checks")
