@@ -58,7 +58,7 @@ def check_numbers(softmax_scale: Any, softcap: Any, sm_margin: Any) -> None:
 
 
 def as_length(name: str, value: Any) -> int:
-    """A max_seqlen: an int, a NumPy int, or a tensor of one element (on a GPU that waits for it)."""
+    """A max_seqlen: an int, a NumPy int, or a tensor of one element (a GPU is waited for)."""
     if isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool):
         return value
     if isinstance(value, Tensor) and value.numel() == 1 and not value.is_floating_point():

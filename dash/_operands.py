@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import Any
 
@@ -142,7 +143,7 @@ def check_known(q: Tensor, k: Tensor, v: Tensor, options: tuple[Any, ...]) -> No
 
 def _bounds(name: str, cu_seqlens: Tensor, total: int) -> list[int]:
     bounds = cu_seqlens.tolist()
-    ordered = all(a <= b for a, b in zip(bounds, bounds[1:]))
+    ordered = all(a <= b for a, b in itertools.pairwise(bounds))
     if not ordered or bounds[0] < 0 or bounds[-1] > total:
         raise ValueError(
             f"dash: {name} must not decrease and must lie in 0 .. {total}, the rows there are; "
@@ -160,7 +161,7 @@ def sequences(q: Tensor, k: Tensor, call: Call) -> list[Sequence]:
     sides = []
     for side, tensor in (("q", q), ("k", k)):
         bounds = _bounds(f"cu_seqlens_{side}", getattr(call, f"cu_seqlens_{side}"), tensor.shape[0])
-        lengths = [b - a for a, b in zip(bounds, bounds[1:])]
+        lengths = [b - a for a, b in itertools.pairwise(bounds)]
         used = getattr(call, f"seqused_{side}")
         if used is not None:
             for index, (count, length) in enumerate(zip(used.tolist(), lengths)):

@@ -113,8 +113,8 @@ def flash_attn_varlen_func(
     """`flash_attn_func` for sequences of different lengths behind each other in one tensor.
 
     Sequence i has the queries cu_seqlens_q[i] .. cu_seqlens_q[i + 1] - 1, and the keys that
-    cu_seqlens_k says likewise; either may be none. Under a named schedule its gradients are the bits
-    that `flash_attn_func` gives it alone.
+    cu_seqlens_k says likewise; either may be none. Under a named schedule its gradients are the
+    bits that `flash_attn_func` gives it alone.
 
     Args:
         q: (total_q, heads, head_dim). k: (total_k, heads_k, head_dim).

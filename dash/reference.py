@@ -3,8 +3,8 @@
 Tile sizes come from the kernels' own table, and the backward walks the kernels' own schedule policy
 through ``_schedule``: work tiles in ticket order, Q tiles in traversal order, dQ added in turn
 order in fp32. P and dS are rounded to the input's dtype before their second product, as the tensor
-cores need them. A packed call is its sequences one after the other, each a problem of its own, those
-of most KV tiles first. Written to be read; nothing is tuned.
+cores need them. A packed call is its sequences one after the other, each a problem of its own,
+those of most KV tiles first. Written to be read; nothing is tuned.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@ own dtype). One (batch entry, KV head) at a time, so that score matrices stay sm
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, fields
 
 import torch
@@ -40,7 +41,7 @@ class Packing:
             (self.cu_seqlens_q, self.seqused_q),
             (self.cu_seqlens_k, self.seqused_k),
         ):
-            lengths = used or [b - a for a, b in zip(bounds, bounds[1:])]
+            lengths = used or [b - a for a, b in itertools.pairwise(bounds)]
             sides.append([slice(a, a + n) for a, n in zip(bounds, lengths)])
         return list(zip(*sides))
 

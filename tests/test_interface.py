@@ -189,10 +189,10 @@ def test_operators_refuse_what_the_functions_refuse() -> None:
         with pytest.raises(ValueError, match="dash: "):  # as torch.compile sees it
             fwd(*(x.to("meta") for x in tensors), *options)
     for wrong in [(out[:1], out, lse, None), (out, out.float(), lse, None)]:
-        with pytest.raises(ValueError, match="dash: (dout|out) has"):
+        with pytest.raises(ValueError, match=r"dash: (dout|out) has"):
             bwd(wrong[0], q, k, v, *wrong[1:], *good)
     for wrong in [(out, out, lse.double(), None), (out, out, lse, lse[:, :, :3])]:
-        with pytest.raises(ValueError, match="dash: d?lse has"):
+        with pytest.raises(ValueError, match=r"dash: d?lse has"):
             bwd(wrong[0], q, k, v, *wrong[1:], *good)
 
 
@@ -355,11 +355,11 @@ def test_sizes_beyond_the_kernels_counters(
 ) -> None:
     ok, reason = dash.is_supported(q_shape, q_shape, num_sequences=sequences)
     assert not ok and word in reason
-    with pytest.raises(ValueError, match="split the batch|each dimension"):
+    with pytest.raises(ValueError, match=r"split the batch|each dimension"):
         dash.resolve_schedule(q_shape, q_shape, num_sequences=sequences)
     if sequences is None:  # meta tensors take no memory
         q = torch.empty(q_shape, dtype=torch.bfloat16, device="meta")
-        with pytest.raises(ValueError, match="split the batch|each dimension"):
+        with pytest.raises(ValueError, match=r"split the batch|each dimension"):
             dash.flash_attn_func(q, q, q)
 
 
