@@ -88,8 +88,8 @@ struct TileGrid {
     }
     int const last_key = min_int((n_block + 1) * block_n, seqlen_k) - 1;
     int const rows_that_see_it = max_int(last_key - first_key_offset() + 1, 0);
-    return max_int(min_int(ceil_div(rows_that_see_it, block_m), num_m_blocks()),
-                   m_begin(n_block));
+    // Never before m_begin: rows that see a key of the tile are consecutive.
+    return min_int(ceil_div(rows_that_see_it, block_m), num_m_blocks());
   }
   DASH_HOST_DEVICE constexpr int num_steps(int n_block) const {
     return m_end(n_block) - m_begin(n_block);
@@ -100,15 +100,15 @@ struct TileGrid {
     if (mask != MaskKind::kWindow) {
       return 0;
     }
-    int const first_key = max_int(m_block * block_m + first_key_offset(), 0);
-    return first_key >= seqlen_k ? num_n_blocks() : first_key / block_n;
+    // Before seqlen_k: so is every row's own key.
+    return max_int(m_block * block_m + first_key_offset(), 0) / block_n;
   }
   DASH_HOST_DEVICE constexpr int n_end(int m_block) const {
     if (mask == MaskKind::kFull) {
       return num_n_blocks();
     }
     int const keys_seen = max_int((m_block + 1) * block_m + last_key_offset(), 0);
-    return max_int(min_int(ceil_div(keys_seen, block_n), num_n_blocks()), n_begin(m_block));
+    return min_int(ceil_div(keys_seen, block_n), num_n_blocks());
   }
   DASH_HOST_DEVICE constexpr int num_contributors(int m_block) const {
     return n_end(m_block) - n_begin(m_block);
