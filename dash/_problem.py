@@ -27,7 +27,7 @@ HEAD_DIM_STEP = 8  # 16 bytes, what the copy engine moves
 # Counts that the kernels hold in 32 bits; the smallest tile of either pass has 64 rows.
 _MAX_ROWS = (2**31 - 1) // 2
 MAX_TILES = 2**30
-_SMALLEST_TILE = 64
+SMALLEST_TILE = 64
 
 Shape = tuple[int, ...]
 Window = tuple[int, int]  # (left, right), inclusive; -1 is no limit
@@ -197,11 +197,11 @@ def check_sizes(q_shape: Shape, k_shape: Shape, packed: Packed | None) -> None:
                 f"{name} has shape {tuple(shape)}; each dimension must be below {_MAX_ROWS}"
             )
         if packed is None:
-            tiles, what = max(shape[0], 1) * (shape[1] // _SMALLEST_TILE + 1), "batch * heads * "
-            what += f"(seqlen / {_SMALLEST_TILE} + 1)"
+            tiles, what = max(shape[0], 1) * (shape[1] // SMALLEST_TILE + 1), "batch * heads * "
+            what += f"(seqlen / {SMALLEST_TILE} + 1)"
         else:
-            tiles = shape[0] // _SMALLEST_TILE + packed.sequences
-            what = f"heads * (rows / {_SMALLEST_TILE} + sequences)"
+            tiles = shape[0] // SMALLEST_TILE + packed.sequences
+            what = f"heads * (rows / {SMALLEST_TILE} + sequences)"
         if tiles * shape[-2] >= MAX_TILES:
             raise ValueError(
                 f"{name} has shape {tuple(shape)}"

@@ -422,3 +422,14 @@ def test_auto_takes_a_gang_for_few_waves_and_says_that_it_depends_on_the_batch()
     assert causal.name == "mirrored"
     grouped = dash.resolve_schedule((1, 8192, 32, 128), (1, 8192, 8, 128), causal=True)
     assert (grouped.name, grouped.batch_invariant) == ("band", True)
+
+
+def test_no_tile_is_smaller_than_the_size_limits_assume():
+    from dash import _problem, _schedule
+
+    for head_dim in dash.supported_head_dims():
+        for window in _problem.MASKS.values():
+            for packed in (False, True):
+                for config in (_schedule.bwd_config, _schedule.fwd_config):
+                    tiles = config("bf16", head_dim, window, packed=packed)
+                    assert min(tiles.block_m, tiles.block_n) >= _problem.SMALLEST_TILE

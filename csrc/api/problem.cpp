@@ -248,6 +248,11 @@ void check_scale(Options const& options) {
                  " must be 0.0, which is none, or positive and finite");
 }
 
+// A max_seqlen, if it is wrong at least one that grids can be made of.
+int longest(int64_t max_seqlen, Tensor const& packed) {
+  return static_cast<int>(std::max<int64_t>(std::min(max_seqlen, packed.size(0)), 1));
+}
+
 PackedSequences packed_sequences(Tensor const& q, Tensor const& k, Packing const& packing) {
   if (!packing.is_packed()) {
     return {};
@@ -313,10 +318,10 @@ Problem check_problem(Tensor const& q, Tensor const& k, Tensor const& v, Packing
   problem.num_ctas = check_device(problem.device, options.sm_margin);
   problem.packed = packed_sequences(q, k, packing);
   problem.batch = static_cast<int>(is_packed ? sequences : q.size(0));
-  problem.seqlen_q = static_cast<int>(
-      is_packed ? std::min(packing.max_seqlen_q, q.size(0)) : q.size(1));
-  problem.seqlen_k = static_cast<int>(
-      is_packed ? std::min(packing.max_seqlen_k, k.size(0)) : k.size(1));
+  problem.seqlen_q =
+      is_packed ? longest(packing.max_seqlen_q, q) : static_cast<int>(q.size(1));
+  problem.seqlen_k =
+      is_packed ? longest(packing.max_seqlen_k, k) : static_cast<int>(k.size(1));
   problem.num_heads = static_cast<int>(q.size(row + 1));
   problem.num_heads_k = static_cast<int>(k.size(row + 1));
   problem.head_dim = static_cast<int>(q.size(row + 2));
