@@ -4,6 +4,8 @@
 // tiles that started earlier (docs/schedules.md, deadlock freedom).
 #pragma once
 
+#include <limits>
+
 #include "bwd/q_tiles.cuh"
 #include "bwd/take_work.cuh"
 #include "bwd/traits.cuh"
@@ -96,8 +98,8 @@ struct Load {
   }
 
   CUTE_DEVICE void load_kv(Work const& work) {
-    Tensor sK = make_tensor(make_smem_ptr(smem.k), typename Traits::SmemLayoutKv{});
-    Tensor sV = make_tensor(make_smem_ptr(smem.v), typename Traits::SmemLayoutKv{});
+    Tensor sK = make_tensor(make_smem_ptr(smem.k), typename Traits::SmemLayoutK{});
+    Tensor sV = make_tensor(make_smem_ptr(smem.v), typename Traits::SmemLayoutV{});
     schedule::WorkTile const& tile = work.tile;
     auto const state_kv = RingState<1>::at(counts.work_tiles());
     auto const load = [&](RingBarriers<1>& ring, auto const& tma, auto const& target) {
@@ -132,15 +134,22 @@ struct Load {
   template <int kRows, class Tma, class SmemTensor>
   CUTE_DEVICE void copy_tile(Tma const& tma, uint64_t* full, SmemTensor const& target,
                              TileCoordinates tile, SequenceRows rows) {
-    int const first_row = tile.block * kRows;
-    auto const source = [&] {
+    // Extents say nothing here: the descriptor holds the bounds.
+    constexpr int kAny = std::numeric_limits<int>::max();
+    auto const first_row = [&] {
       if constexpr (Traits::kIsDense) {
-        return dense_tile<kRows, Traits::kHeadDim>(tma, first_row, tile.bidh, tile.bidb);
+        Tensor tensor = tma.get_tma_tensor(make_shape(kAny, kAny, kAny, kAny));
+        return domain_offset(make_coord(tile.block * kRows, _0{}),
+                             tensor(_, _, tile.bidh, tile.bidb));
       } else {
-        return ragged_tile<kRows, Traits::kHeadDim>(
-            tma, {rows.offset + first_row, rows.length - first_row, tile.bidh, tile.bidb});
+        Tensor tensor = tma.get_tma_tensor(make_shape(kAny, kAny, kAny, kAny, kAny));
+        RaggedTile const ragged = ragged_tile(tile.block, kRows, rows.offset, rows.length);
+        return domain_offset(make_coord(ragged.row, _0{}),
+                             tensor(_, _, ragged.end, tile.bidh, tile.bidb));
       }
     }();
+    Tensor source = local_tile(first_row, Shape<Int<kRows>, Int<Traits::kHeadDim>>{},
+                               make_coord(_0{}, _0{}));
     auto slice = tma.get_slice(_0{});
     copy(tma.with(*full, uint16_t{0}), slice.partition_S(source), slice.partition_D(target));
   }

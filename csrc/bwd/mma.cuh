@@ -13,9 +13,9 @@ namespace dash::bwd {
 // Views of shared memory as the operands of the five products.
 template <class Traits>
 CUTE_DEVICE auto make_step_operands(typename Traits::SharedStorage& smem, int thread) {
-  Tensor sK = make_tensor(make_smem_ptr(smem.k), typename Traits::SmemLayoutKv{});
+  Tensor sK = make_tensor(make_smem_ptr(smem.k), typename Traits::SmemLayoutK{});
   Tensor sKt = make_tensor(make_smem_ptr(smem.k), typename Traits::SmemLayoutKt{});
-  Tensor sV = make_tensor(make_smem_ptr(smem.v), typename Traits::SmemLayoutKv{});
+  Tensor sV = make_tensor(make_smem_ptr(smem.v), typename Traits::SmemLayoutV{});
   Tensor sQ = make_tensor(make_smem_ptr(smem.q), typename Traits::SmemLayoutQ{});
   Tensor sQt = make_tensor(make_smem_ptr(smem.q), typename Traits::SmemLayoutQt{});
   Tensor sdO = make_tensor(make_smem_ptr(smem.dout), typename Traits::SmemLayoutDo{});

@@ -6,6 +6,7 @@
 #include "bwd/traits.cuh"
 #include "common/exp2.cuh"
 #include "common/layout.cuh"
+#include "common/tanh.cuh"
 
 namespace dash::bwd {
 
@@ -55,16 +56,14 @@ CUTE_DEVICE void compute_plain_p(Acc& tSrS, float const* lse_log2, float scale_l
 }
 
 // The same with scores softcap * tanh(S^T * softmax_scale / softcap).
-// tanh(x) = 1 - 2 / (1 + exp(2 x)): absolute error below 2^-21, exact at both ends.
 template <class Acc>
 CUTE_DEVICE void compute_capped_p(Acc& tSrS, float const* lse_log2, ScoreScale const& scores,
                                   int thread) {
   CUTE_UNROLL
   for (int i = 0; i < size(tSrS); ++i) {
-    float const exponential = exp2_approx(tSrS(i) * scores.scale_log2);
-    float const fraction = reciprocal_approx(1.f + exponential);
-    float const rest = scores.softcap_log2 - lse_log2[accumulator_column(thread, i)];
-    tSrS(i) = exp2_approx(fmaf(fraction, -2.f * scores.softcap_log2, rest));
+    float const tanh = tanh_of_scaled(tSrS(i) * scores.scale_log2);
+    tSrS(i) = exp2_approx(
+        fmaf(tanh, scores.softcap_log2, -lse_log2[accumulator_column(thread, i)]));
   }
 }
 

@@ -1,4 +1,4 @@
-// 2^x, log2(x) and 1/x on the special-function unit, subnormal arguments and results flushed to 0.
+// 2^x and log2(x) on the special-function unit, subnormal arguments and results flushed to 0.
 #pragma once
 
 namespace dash {
@@ -16,13 +16,6 @@ __device__ __forceinline__ float exp2_approx(float x) {
 __device__ __forceinline__ float log2_approx(float x) {
   float result;
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
-  return result;
-}
-
-// Relative error below 2^-22; 1 / inf is exactly 0.
-__device__ __forceinline__ float reciprocal_approx(float x) {
-  float result;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
 
