@@ -61,9 +61,14 @@ struct Load {
       Tensor sQ = make_tensor(make_smem_ptr(smem.q), typename Traits::SmemLayoutQ{});
       Tensor sdO = make_tensor(make_smem_ptr(smem.dout), typename Traits::SmemLayoutDo{});
       publish_mask(work, q_tile);
-      load_rows(smem.ring_q, arguments.tma_q, sQ, {arguments.params.lse_log2, smem.lse_log2}, work,
-                q_tile);
-      load_rows(smem.ring_do, arguments.tma_do, sdO, {arguments.params.dpsum, smem.dpsum}, work,
+      // Elements; 32 bits, because dq_accum has 256 bytes or more for each row of these vectors.
+      // Tuning: once for both, because its factors would need more registers.
+      uint32_t const first_value =
+          static_cast<uint32_t>(q_tile_index<Traits>(arguments, work, q_tile)) * Traits::kBlockM;
+      BwdParams const& params = arguments.params;
+      load_rows(smem.ring_q, arguments.tma_q, sQ, {params.lse_log2, first_value, smem.lse_log2},
+                work, q_tile);
+      load_rows(smem.ring_do, arguments.tma_do, sdO, {params.dpsum, first_value, smem.dpsum}, work,
                 q_tile);
       if (q_tile.is_first) {
         // Tuning: after the first q and dout, whose stages are free while the previous work tile's
@@ -89,6 +94,7 @@ struct Load {
   // A value for each row of a Q tile: in global memory for all tiles, in shared memory by stage.
   struct RowValues {
     float const* source;
+    uint32_t first;  // of this tile
     float (*target)[Traits::kBlockM];
   };
 
@@ -96,9 +102,6 @@ struct Load {
   template <int kStages, class Tma, class SmemTensor>
   CUTE_DEVICE void load_rows(RingBarriers<kStages>& ring, Tma const& tma, SmemTensor const& target,
                              RowValues values, Work const& work, QTile q_tile) {
-    // Elements; 32 bits, because dq_accum has 256 bytes or more for each row of these vectors.
-    uint32_t const first_value =
-        static_cast<uint32_t>(q_tile_index<Traits>(arguments, work, q_tile)) * Traits::kBlockM;
     auto const state = RingState<kStages>::at(counts.q_tiles());
     // Arrives: each MMA warp (8), after its last read of the stage. Waits: this lane.
     producer_acquire(ring, state);
@@ -107,7 +110,7 @@ struct Load {
     copy_tile<Traits::kBlockM>(tma, full, target(_, _, state.stage),
                                {q_tile.m_block, q_tile.bidh, work.tile.bidb},
                                {work.sequence.offset_q, work.sequence.seqlen_q});
-    bulk::load(values.source + first_value, full, values.target[state.stage], Traits::kBytesRow);
+    bulk::load(values.source + values.first, full, values.target[state.stage], Traits::kBytesRow);
   }
 
   CUTE_DEVICE void load_kv(Work const& work) {
