@@ -17,7 +17,7 @@ struct FwdConfig {
   constexpr int num_threads() const { return 128 * (num_mma_warpgroups + 1); }
 };
 
-// Tiles depend on the head dim alone, but for the full mask at head dim 128: there Variant::kFull and
+// Tiles depend on the head dim alone, but for the full mask at head dim 128: there kFull and
 // kPackedFull share theirs. So a sequence runs in the same tiles whichever kernel serves it.
 constexpr FwdConfig fwd_config(KernelKey key) {
   if (key.head_dim == 64) {

@@ -87,8 +87,8 @@ struct FwdTraits {
   using TileShapeK = Shape<Int<kBlockN>, Int<kHeadDim>>;
   using TileShapeVt = Shape<Int<kHeadDim>, Int<kBlockN>>;
 
-  // Global tensors, and V with its first two modes exchanged. The head dim is a run-time number: TMA
-  // fills columns beyond it with zeros. The kernels that serve packed problems describe their
+  // Global tensors, and V with its first two modes exchanged. The head dim is a run-time number:
+  // TMA fills columns beyond it with zeros. The kernels that serve packed problems describe their
   // tensors as ragged_tma.cuh says.
   using GmemShape = std::conditional_t<kIsDense, Shape<int, int, int, int>, RaggedShape>;
   using GmemStride =
