@@ -73,8 +73,11 @@ CUTE_DEVICE void store_item(FwdKernelArgs<Traits> const& args, WorkItem const& i
       quad_transpose(words);  // whole warps: outside the row predicate
       int const column = 32 * group + 8 * (thread % 4);
       if (is_valid && column < params.head_dim_v) {
-        *reinterpret_cast<uint4*>(o_row + column) =
-            make_uint4(words[0], words[1], words[2], words[3]);
+        // Tuning: written out, because the compiler (nvcc 13.0) takes some of these stores apart
+        // into four: STG.E instead of STG.E.128 in the SASS.
+        asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(o_row + column),
+                     "r"(words[0]), "r"(words[1]), "r"(words[2]), "r"(words[3])
+                     : "memory");
       }
     }
     if (is_valid && thread % 4 == 0) {

@@ -11,14 +11,20 @@
 namespace dash::fwd {
 
 // The problem of an item's sequence, counted in tiles. In a dense kernel it is the whole problem's.
+// Tuning: what the kernel was compiled for is made a constant again, because the load lane divides
+// by it between two items, and that is time in which nothing is loaded.
 template <class Traits>
 CUTE_DEVICE schedule::TileGrid item_grid(FwdKernelArgs<Traits> const& args,
                                          Sequence const& sequence) {
-  if constexpr (Traits::kIsDense) {
-    return args.params.grid;
-  } else {
-    return schedule::sequence_grid(args.params.grid, sequence.seqlen_q, sequence.seqlen_k);
+  schedule::TileGrid grid = args.params.grid;
+  grid.block_m = Traits::kBlockM;
+  grid.block_n = Traits::kBlockN;
+  if constexpr (!Traits::kIsGeneral) {
+    grid.mask = Traits::kMask;
   }
+  return Traits::kIsDense
+             ? grid
+             : schedule::sequence_grid(grid, sequence.seqlen_q, sequence.seqlen_k);
 }
 
 CUTE_DEVICE WorkItem no_item() { return {.m_block = -1, .bidh = 0, .bidb = 0, .n_end = 0}; }
@@ -55,8 +61,10 @@ CUTE_DEVICE WorkItem dense_item(FwdKernelArgs<Traits> const& args, int ticket) {
     return no_item();
   }
   int const num_heads = args.params.num_heads;
-  WorkItem item = item_of_ticket(args.params.grid, num_heads * args.params.grid.batch,
-                                 args.heads_per_section, ticket);
+  schedule::TileGrid const& problem = args.params.grid;
+  schedule::TileGrid const grid =
+      item_grid(args, {problem.seqlen_q, problem.seqlen_k, 0, 0});
+  WorkItem item = item_of_ticket(grid, num_heads * problem.batch, args.heads_per_section, ticket);
   item.bidb = item.bidh / num_heads;
   item.bidh -= item.bidb * num_heads;
   return item;
