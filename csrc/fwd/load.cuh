@@ -71,10 +71,13 @@ CUTE_DEVICE void load_tile(Tma const& tma, uint64_t& full_barrier, TMA::CacheHin
   copy(tma.with(full_barrier, 0, hint), tXgX, tXsX);
 }
 
-template <class Traits>
+// `find_next_item` is called once, when the item's first loads are on their way.
+template <class Traits, class FindNextItem>
 CUTE_DEVICE void load_item(FwdKernelArgs<Traits> const& args,
-                           typename Traits::SharedStorage& smem, WorkItem const& item,
-                           Sequence const& sequence, LoadRings<Traits>& rings) {
+                           typename Traits::SharedStorage& smem, PlacedItem const& placed,
+                           LoadRings<Traits>& rings, FindNextItem const& find_next_item) {
+  WorkItem const& item = placed.item;
+  Sequence const& sequence = placed.sequence;
   FwdParams const& params = args.params;
   int const bidh_kv = item.bidh / (params.num_heads / params.grid.num_heads);
   int const bidb = !Traits::kIsDense && params.packed.is_packed() ? 0 : item.bidb;
@@ -114,6 +117,7 @@ CUTE_DEVICE void load_item(FwdKernelArgs<Traits> const& args,
   load_tile(args.tma_q, smem.q_ring.full[0], TMA::CacheHintSm90::EVICT_FIRST,
             rows_of<Traits>(args.tma_q, typename Traits::TileShapeQ{}, queries), sQ);
   rings.q.advance();
+  find_next_item();
   // Tuning: not unrolled, because the load warp has few registers and waits anyway.
   CUTE_NO_UNROLL
   for (int n_block = item.n_end - 2; n_block >= n_begin; --n_block) {
@@ -134,18 +138,22 @@ CUTE_DEVICE void load_loop(FwdKernelArgs<Traits> const& args,
   RingState<Traits::kItemStages> item_state;
   // The first ticket of a CTA is its index; the counter hands out the rest.
   TicketPlace place{.ticket = static_cast<int>(blockIdx.x)};
+  PlacedItem placed = work_item(args, place);
   while (true) {
-    Sequence sequence{args.params.grid.seqlen_q, args.params.grid.seqlen_k, 0, 0};
-    WorkItem const item = work_item(args, place, sequence);
-    publish_item<Traits>(smem, item_state, item, sequence);
-    if (item.m_block < 0) {
+    publish_item<Traits>(smem, item_state, placed);
+    if (placed.item.m_block < 0) {
       return;
     }
-    // Tuning: asked for before this item's loads, so that the round trip to L2 is hidden by them.
+    // Tuning: the next ticket is asked for before this item's loads and looked at behind the first
+    // of them, so that neither the round trip to L2 nor the divisions hold up a load.
     place.ticket = atomicAdd(args.params.ticket, 1) + static_cast<int>(gridDim.x);
-    if (item.n_end > 0) {
-      load_item(args, smem, item, sequence, rings);
+    PlacedItem next;
+    if (placed.item.n_end > 0) {
+      load_item(args, smem, placed, rings, [&] { next = work_item(args, place); });
+    } else {
+      next = work_item(args, place);
     }
+    placed = next;
   }
 }
 

@@ -54,48 +54,52 @@ struct TicketPlace {
   int rank = 0;  // of the sequence of an earlier ticket; packed only
 };
 
+// A work item and the sequence it belongs to.
+struct PlacedItem {
+  WorkItem item;
+  Sequence sequence;
+};
+
 // (batch, seqlen) tensors: the heads of all batch entries, one after the other.
 template <class Traits>
-CUTE_DEVICE WorkItem dense_item(FwdKernelArgs<Traits> const& args, int ticket) {
-  if (ticket >= args.num_items) {
-    return no_item();
-  }
+CUTE_DEVICE PlacedItem dense_item(FwdKernelArgs<Traits> const& args, int ticket) {
   int const num_heads = args.params.num_heads;
   schedule::TileGrid const& problem = args.params.grid;
-  schedule::TileGrid const grid =
-      item_grid(args, {problem.seqlen_q, problem.seqlen_k, 0, 0});
-  WorkItem item = item_of_ticket(grid, num_heads * problem.batch, args.heads_per_section, ticket);
+  Sequence const sequence{problem.seqlen_q, problem.seqlen_k, 0, 0};
+  if (ticket >= args.num_items) {
+    return {no_item(), sequence};
+  }
+  WorkItem item = item_of_ticket(item_grid(args, sequence), num_heads * problem.batch,
+                                 args.heads_per_section, ticket);
   item.bidb = item.bidh / num_heads;
   item.bidh -= item.bidb * num_heads;
-  return item;
+  return {item, sequence};
 }
 
 // Packed sequences: the heads of one sequence after those of another, the longest first.
 template <class Traits>
-CUTE_DEVICE WorkItem packed_item(FwdKernelArgs<Traits> const& args, TicketPlace& place,
-                                 Sequence& sequence) {
+CUTE_DEVICE PlacedItem packed_item(FwdKernelArgs<Traits> const& args, TicketPlace& place) {
   FwdParams const& params = args.params;
   int const batch = params.grid.batch;
   if (place.ticket >= params.ticket_begin[batch]) {
-    return no_item();
+    return {no_item(), {}};
   }
   place.rank = rank_of_ticket(params.ticket_begin, batch, place.ticket, place.rank);
   int const bidb = params.sequence_order[place.rank];
-  sequence = sequence_of(params.packed, bidb);
+  Sequence const sequence = sequence_of(params.packed, bidb);
   WorkItem item = item_of_ticket(item_grid(args, sequence), params.num_heads,
                                  args.heads_per_section,
                                  place.ticket - params.ticket_begin[place.rank]);
   item.bidb = bidb;
-  return item;
+  return {item, sequence};
 }
 
-// The item of the place's ticket, and the sequence it belongs to.
+// The item of the place's ticket.
 template <class Traits>
-CUTE_DEVICE WorkItem work_item(FwdKernelArgs<Traits> const& args, TicketPlace& place,
-                               Sequence& sequence) {
+CUTE_DEVICE PlacedItem work_item(FwdKernelArgs<Traits> const& args, TicketPlace& place) {
   if constexpr (!Traits::kIsDense) {
     if (args.params.packed.is_packed()) {
-      return packed_item(args, place, sequence);
+      return packed_item(args, place);
     }
   }
   return dense_item(args, place.ticket);
@@ -106,8 +110,10 @@ CUTE_DEVICE WorkItem work_item(FwdKernelArgs<Traits> const& args, TicketPlace& p
 // them.
 template <class Traits>
 CUTE_DEVICE void publish_item(typename Traits::SharedStorage& smem,
-                              RingState<Traits::kItemStages>& state, WorkItem item,
-                              Sequence const& sequence) {
+                              RingState<Traits::kItemStages>& state,
+                              PlacedItem const& placed) {
+  WorkItem const& item = placed.item;
+  Sequence const& sequence = placed.sequence;
   producer_acquire(smem.item_ring, state);
   // Correctness: volatile and with a memory clobber, because the mbarrier wrappers have none.
   asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(
