@@ -1,9 +1,10 @@
-// Ragged TMA: tiles of one sequence inside a packed tensor, whose rows past the sequence's end arrive
-// in shared memory as zeros, whatever the neighbour's rows hold.
+// Ragged TMA: tiles of one sequence inside a packed tensor, whose rows past the sequence's end
+// arrive in shared memory as zeros, whatever the neighbour's rows hold.
 // A tile has R rows. The tensor is described with its row mode split in two, `row` of extent R and
 // `end` of extent total + 1, both with the row stride, from a base R rows before the tensor. A tile
-// of n <= R rows from row `start` has the coordinates row = R - n, end = start + n: its first element
-// lies at base + (R - n) + (start + n) - R = start rows, and its rows n and up are outside `row`.
+// of n <= R rows from row `start` has the coordinates row = R - n, end = start + n: its first
+// element lies (R - n) + (start + n) - R = start rows into the tensor, and its rows n and up are
+// outside `row`.
 #pragma once
 
 #include <cute/tensor.hpp>

@@ -52,13 +52,16 @@ struct OnlineSoftmax {
       row_scale[row] = exp2_approx((row_max[row] - finite_max) * scale_log2);
       max_scaled[row] = finite_max * scale_log2;
       row_max[row] = tile_max[row];
-      row_sum[row] *= row_scale[row];
     }
     CUTE_UNROLL
     for (int i = 0; i < kSize; ++i) {
       int const row = accumulator_row_index(i);
       tSrS(i) = exp2_approx(fmaf(tSrS(i), scale_log2, -max_scaled[row]));
-      row_sum[row] += tSrS(i);
+      // Correctness: the product with row_scale is fused by hand, because kernels that serve the
+      // same sequence must agree to the bit, and the compiler may fuse it in one of them only.
+      bool const is_first = i == 0 || i == 2;  // of its row
+      row_sum[row] = is_first ? fmaf(row_sum[row], row_scale[row], tSrS(i))
+                              : row_sum[row] + tSrS(i);
     }
   }
 

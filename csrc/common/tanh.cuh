@@ -1,5 +1,5 @@
-// tanh on the special-function unit, through 2^x and 1 / x: absolute error below 4e-7, exactly +-1 for
-// large arguments. tanh.approx would be one instruction, but is only good to 5e-4.
+// tanh on the special-function unit, through 2^x and 1 / x: absolute error below 4e-7, exactly +-1
+// for large arguments. tanh.approx would be one instruction, but is only good to 5e-4.
 #pragma once
 
 #include "common/exp2.cuh"

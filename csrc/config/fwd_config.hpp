@@ -17,17 +17,33 @@ struct FwdConfig {
   constexpr int num_threads() const { return 128 * (num_mma_warpgroups + 1); }
 };
 
+// Tiles depend on the head dim alone, but for the full mask at head dim 128: there kFull and
+// kPackedFull share theirs. So a sequence runs in the same tiles whichever kernel serves it.
 constexpr FwdConfig fwd_config(KernelKey key) {
-  bool const is_causal =
-      key.variant == Variant::kCausal || key.variant == Variant::kGeneral;
   if (key.head_dim == 64) {
     // Tuning: three MMA warpgroups. 128 keys is what 160 registers hold with P in registers.
     return {.key = key, .block_m = 192, .block_n = 128,
             .num_mma_warpgroups = 3, .stages_kv = 2, .mma_registers = 160, .load_registers = 32};
   }
+  if (key.head_dim == 96) {
+    // Tuning: as at 64; a wider output leaves registers for fewer keys.
+    return {.key = key, .block_m = 192, .block_n = 96,
+            .num_mma_warpgroups = 3, .stages_kv = 2, .mma_registers = 160, .load_registers = 32};
+  }
+  if (key.head_dim == 192) {
+    // Tuning: 112 keys is what two stages of K and V leave room for in shared memory.
+    return {.key = key, .block_m = 128, .block_n = 112,
+            .num_mma_warpgroups = 2, .stages_kv = 2, .mma_registers = 232, .load_registers = 40};
+  }
+  if (key.head_dim == 256) {
+    // Tuning: 80 keys is what two stages of K and V leave room for in shared memory.
+    return {.key = key, .block_m = 128, .block_n = 80,
+            .num_mma_warpgroups = 2, .stages_kv = 2, .mma_registers = 232, .load_registers = 40};
+  }
   // Tuning: head dim 128. 176 keys is the widest tile whose scores and output fit the registers; a
   // causal mask wastes less of a narrower one. 40 registers is what the load lane needs unspilled.
-  return {.key = key, .block_m = 128, .block_n = is_causal ? 128 : 176,
+  bool const is_full = key.variant == Variant::kFull || key.variant == Variant::kPackedFull;
+  return {.key = key, .block_m = 128, .block_n = is_full ? 176 : 128,
           .num_mma_warpgroups = 2, .stages_kv = 2, .mma_registers = 232, .load_registers = 40};
 }
 

@@ -17,67 +17,116 @@ struct LoadRings {
   RingState<Traits::kStages> kv;
 };
 
-template <class Traits>
-CUTE_DEVICE void load_item(FwdKernelArgs<Traits> const& args,
-                           typename Traits::SharedStorage& smem, WorkItem item,
-                           LoadRings<Traits>& rings) {
-  FwdParams const& params = args.params;
-  int const bidh_kv = item.bidh / (params.num_heads / params.num_heads_k);
+// The part of a global tensor that a tile of the Q, K or V loads fills from, as TMA coordinates. In
+// a dense kernel tile `tile` of (batch, seqlen) tensors; rows past seqlen arrive as zeros. In the
+// others of one sequence; rows past the sequence arrive as zeros, whatever is stored there: a
+// probability of 0 times NaN would be NaN.
+struct TileSource {
+  int tile;
+  int offset;  // first row of the sequence
+  int seqlen;
+  int bidh;
+  int bidb;  // 0 if the problem is packed
+};
 
-  Tensor mQ = args.tma_q.get_tma_tensor(
-      make_shape(params.seqlen_q, Int<Traits::kHeadDim>{}, params.num_heads, params.batch));
-  Tensor mK = args.tma_k.get_tma_tensor(
-      make_shape(params.seqlen_k, Int<Traits::kHeadDim>{}, params.num_heads_k, params.batch));
-  Tensor mVt = args.tma_vt.get_tma_tensor(
-      make_shape(Int<Traits::kHeadDim>{}, params.seqlen_k, params.num_heads_k, params.batch));
-  Tensor gQ = local_tile(mQ(_, _, item.bidh, item.bidb), typename Traits::TileShapeQ{},
-                         make_coord(item.m_block, _0{}));   // (BLK_M, D)
-  Tensor gK = local_tile(mK(_, _, bidh_kv, item.bidb), typename Traits::TileShapeK{},
-                         make_coord(_, _0{}));              // (BLK_N, D, n_blocks)
-  Tensor gVt = local_tile(mVt(_, _, bidh_kv, item.bidb), typename Traits::TileShapeVt{},
-                          make_coord(_0{}, _));             // (D, BLK_N, n_blocks)
+template <class Traits, class Tma, class TileShape>
+CUTE_DEVICE auto rows_of(Tma const& tma, TileShape tile_shape, TileSource const& source) {
+  if constexpr (Traits::kIsDense) {
+    Tensor mX = tma.get_tma_tensor(Shape<int, int, int, int>{});  // (seqlen, head_dim, h, b)
+    return local_tile(mX(_, _, source.bidh, source.bidb), tile_shape,
+                      make_coord(source.tile, _0{}));             // (BLK, D)
+  } else {
+    RaggedTile const ragged =
+        ragged_tile(source.tile, size<0>(tile_shape), source.offset, source.seqlen);
+    Tensor mX = tma.get_tma_tensor(RaggedShape{});                // (row, head_dim, end, h, b)
+    Tensor mX_rows = mX(_, _, ragged.end, source.bidh, source.bidb);
+    return local_tile(domain_offset(make_coord(ragged.row, _0{}), mX_rows), tile_shape,
+                      make_coord(_0{}, _0{}));                    // (BLK, D)
+  }
+}
+
+// The same of a tensor whose first two modes are exchanged.
+template <class Traits, class Tma, class TileShape>
+CUTE_DEVICE auto columns_of(Tma const& tma, TileShape tile_shape, TileSource const& source) {
+  if constexpr (Traits::kIsDense) {
+    Tensor mXt = tma.get_tma_tensor(Shape<int, int, int, int>{});  // (head_dim, seqlen, h, b)
+    return local_tile(mXt(_, _, source.bidh, source.bidb), tile_shape,
+                      make_coord(_0{}, source.tile));              // (D, BLK)
+  } else {
+    RaggedTile const ragged =
+        ragged_tile(source.tile, size<1>(tile_shape), source.offset, source.seqlen);
+    Tensor mXt = tma.get_tma_tensor(RaggedShape{});                // (head_dim, row, end, h, b)
+    Tensor mXt_rows = mXt(_, _, ragged.end, source.bidh, source.bidb);
+    return local_tile(domain_offset(make_coord(_0{}, ragged.row), mXt_rows), tile_shape,
+                      make_coord(_0{}, _0{}));                     // (D, BLK)
+  }
+}
+
+// Issues the boxes of one tile.
+template <class Tma, class TensorG, class TensorS>
+CUTE_DEVICE void load_tile(Tma const& tma, uint64_t& full_barrier, TMA::CacheHintSm90 hint,
+                           TensorG const& gX, TensorS const& sX) {
+  auto [tXgX, tXsX] = tma_partition(tma, _0{}, Layout<_1>{}, group_modes<0, 2>(sX),
+                                    group_modes<0, 2>(gX));  // (TMA), (TMA)
+  copy(tma.with(full_barrier, 0, hint), tXgX, tXsX);
+}
+
+// `find_next_item` is called once, when the item's first loads are on their way.
+template <class Traits, class FindNextItem>
+CUTE_DEVICE void load_item(FwdKernelArgs<Traits> const& args,
+                           typename Traits::SharedStorage& smem, PlacedItem const& placed,
+                           LoadRings<Traits>& rings, FindNextItem const& find_next_item) {
+  WorkItem const& item = placed.item;
+  Sequence const& sequence = placed.sequence;
+  FwdParams const& params = args.params;
+  int const bidh_kv = item.bidh / (params.num_heads / params.grid.num_heads);
+  int const bidb = !Traits::kIsDense && params.packed.is_packed() ? 0 : item.bidb;
+  schedule::TileGrid const grid = item_grid(args, sequence);
+  int const n_begin = Traits::kIsGeneral ? grid.n_begin(item.m_block) : 0;
+
   Tensor sQ = make_tensor(make_smem_ptr(smem.q), typename Traits::SmemLayoutQ{});
   Tensor sK = make_tensor(make_smem_ptr(smem.k), typename Traits::SmemLayoutK{});
   Tensor sVt = make_tensor(make_smem_ptr(smem.v), typename Traits::SmemLayoutVt{});
 
-  auto [tQgQ, tQsQ] = tma_partition(args.tma_q, _0{}, Layout<_1>{}, group_modes<0, 2>(sQ),
-                                    group_modes<0, 2>(gQ));    // (TMA)
-  auto [tKgK, tKsK] = tma_partition(args.tma_k, _0{}, Layout<_1>{}, group_modes<0, 2>(sK),
-                                    group_modes<0, 2>(gK));    // (TMA, n_blocks), (TMA, PIPE)
-  auto [tVgV, tVsV] = tma_partition(args.tma_vt, _0{}, Layout<_1>{}, group_modes<0, 2>(sVt),
-                                    group_modes<0, 2>(gVt));   // (TMA, n_blocks), (TMA, PIPE)
-
   // Each load: empty[s] arrive the MMA warps (kNumMmaWarps), waits this lane; protects the stage
   // while a product reads it. full[s] arrive this lane and TMA's bytes, wait the MMA warps.
   using KvState = RingState<Traits::kStages>;
+  auto const keys = [&](int n_block) {
+    return TileSource{n_block, sequence.offset_k, sequence.seqlen_k, bidh_kv, bidb};
+  };
   auto const load_k = [&](KvState const& state, int n_block) {
     producer_acquire(smem.k_ring, state);
     producer_expect(smem.k_ring, state, Traits::kBytesKv);
-    copy(args.tma_k.with(smem.k_ring.full[state.stage], 0, TMA::CacheHintSm90::EVICT_LAST),
-         tKgK(_, n_block), tKsK(_, state.stage));
+    load_tile(args.tma_k, smem.k_ring.full[state.stage], TMA::CacheHintSm90::EVICT_LAST,
+              rows_of<Traits>(args.tma_k, typename Traits::TileShapeK{}, keys(n_block)),
+              sK(_, _, state.stage));
   };
   auto const load_v = [&](KvState const& state, int n_block) {
     producer_acquire(smem.v_ring, state);
     producer_expect(smem.v_ring, state, Traits::kBytesKv);
-    copy(args.tma_vt.with(smem.v_ring.full[state.stage], 0, TMA::CacheHintSm90::EVICT_LAST),
-         tVgV(_, n_block), tVsV(_, state.stage));
+    load_tile(args.tma_vt, smem.v_ring.full[state.stage], TMA::CacheHintSm90::EVICT_LAST,
+              columns_of<Traits>(args.tma_vt, typename Traits::TileShapeVt{}, keys(n_block)),
+              sVt(_, _, state.stage));
   };
 
   // Tuning: K before Q, because the K ring has room while the previous item still reads Q.
-  load_k(rings.kv, item.num_n_blocks - 1);
+  load_k(rings.kv, item.n_end - 1);
   producer_acquire(smem.q_ring, rings.q);
   producer_expect(smem.q_ring, rings.q, Traits::kBytesQ);
-  copy(args.tma_q.with(smem.q_ring.full[0], 0, TMA::CacheHintSm90::EVICT_FIRST), tQgQ, tQsQ);
+  TileSource const queries{item.m_block, sequence.offset_q, sequence.seqlen_q, item.bidh, bidb};
+  load_tile(args.tma_q, smem.q_ring.full[0], TMA::CacheHintSm90::EVICT_FIRST,
+            rows_of<Traits>(args.tma_q, typename Traits::TileShapeQ{}, queries), sQ);
   rings.q.advance();
+  find_next_item();
   // Tuning: not unrolled, because the load warp has few registers and waits anyway.
   CUTE_NO_UNROLL
-  for (int n_block = item.num_n_blocks - 2; n_block >= 0; --n_block) {
+  for (int n_block = item.n_end - 2; n_block >= n_begin; --n_block) {
     KvState const previous = rings.kv;
     rings.kv.advance();
     load_k(rings.kv, n_block);
     load_v(previous, n_block + 1);
   }
-  load_v(rings.kv, 0);
+  load_v(rings.kv, n_begin);
   rings.kv.advance();
 }
 
@@ -88,18 +137,23 @@ CUTE_DEVICE void load_loop(FwdKernelArgs<Traits> const& args,
   LoadRings<Traits> rings;
   RingState<Traits::kItemStages> item_state;
   // The first ticket of a CTA is its index; the counter hands out the rest.
-  int ticket = static_cast<int>(blockIdx.x);
+  TicketPlace place{.ticket = static_cast<int>(blockIdx.x)};
+  PlacedItem placed = work_item(args, place);
   while (true) {
-    WorkItem const item = work_item(args, ticket);
-    publish_item<Traits>(smem, item_state, item);
-    if (item.m_block < 0) {
+    publish_item<Traits>(smem, item_state, placed);
+    if (placed.item.m_block < 0) {
       return;
     }
-    // Tuning: asked for before this item's loads, so that the round trip to L2 is hidden by them.
-    ticket = atomicAdd(args.params.ticket, 1) + static_cast<int>(gridDim.x);
-    if (item.num_n_blocks > 0) {
-      load_item(args, smem, item, rings);
+    // Tuning: the next ticket is asked for before this item's loads and looked at behind the first
+    // of them, so that neither the round trip to L2 nor the divisions hold up a load.
+    place.ticket = atomicAdd(args.params.ticket, 1) + static_cast<int>(gridDim.x);
+    PlacedItem next;
+    if (placed.item.n_end > 0) {
+      load_item(args, smem, placed, rings, [&] { next = work_item(args, place); });
+    } else {
+      next = work_item(args, place);
     }
+    placed = next;
   }
 }
 

@@ -46,16 +46,22 @@ CUTE_DEVICE void finish_before_next_wait(OnlineSoftmax const& softmax) {
   }
 }
 
-enum class TileMask { kNone, kMasked };
+// Whether a KV tile is masked; kAsked: found out at run time.
+enum class TileMask { kNone, kMasked, kAsked };
 
 // One work item with at least one KV tile: O and the softmax rows of this warpgroup's 64 rows.
 template <class Traits, class TensorO>
 CUTE_DEVICE void mma_item(FwdKernelArgs<Traits> const& args,
-                          typename Traits::SharedStorage& smem, WorkItem const& item,
-                          MmaRings<Traits>& rings, OnlineSoftmax& softmax, TensorO& tOrO) {
+                          typename Traits::SharedStorage& smem,
+                          RingState<Traits::kItemStages> item_state, MmaRings<Traits>& rings,
+                          OnlineSoftmax& softmax, TensorO& tOrO) {
   using Element = typename Traits::Element;
   int const warpgroup = cutlass::canonical_warp_group_idx() - 1;
+  WorkItem const item = read_item<Traits>(smem, item_state);
   int const first_row = item.m_block * Traits::kBlockM + warpgroup * Traits::kRowsPerWarpgroup;
+  // Tuning: the lengths are read where they are used, so that they hold no registers in between.
+  auto const grid = [&] { return item_grid(args, read_sequence(args, smem, item_state)); };
+  int const n_begin = Traits::kIsGeneral ? grid().n_begin(item.m_block) : 0;
 
   typename Traits::TiledMmaQk mma_qk;
   typename Traits::TiledMmaPv mma_pv;
@@ -82,13 +88,16 @@ CUTE_DEVICE void mma_item(FwdKernelArgs<Traits> const& args,
   consumer_release(smem.k_ring, rings.k);
   rings.k.advance();
   // The last KV tile may end beyond seqlen_k, so it is masked under every mask.
-  int n_block = item.num_n_blocks - 1;
-  mask_scores<Traits>(args.grid, first_row, n_block, tSrS);
+  int n_block = item.n_end - 1;
+  cap_scores(args, tSrS);
+  mask_scores<Traits>(grid(), first_row, n_block, tSrS);
   softmax.update(tSrS);
   round_to(tSrS, tOrP);
   --n_block;
 
+  UnmaskedTiles const unmasked = unmasked_tiles<Traits>(grid(), item.m_block);
   auto const step = [&](auto tile_mask) {
+    constexpr TileMask kTileMask = decltype(tile_mask)::value;
     consumer_wait(smem.k_ring, rings.k);
     wait_issue_turn(warpgroup);
     gemm_issue<Accumulate::kZeroFirst>(mma_qk, tSrQ, tSrK(_, _, _, rings.k.stage), tSrS);
@@ -98,8 +107,10 @@ CUTE_DEVICE void mma_item(FwdKernelArgs<Traits> const& args,
     gemm_wait<1>(tSrS);
     consumer_release(smem.k_ring, rings.k);
     rings.k.advance();
-    if constexpr (decltype(tile_mask)::value == TileMask::kMasked) {
-      mask_scores<Traits>(args.grid, first_row, n_block, tSrS);
+    cap_scores(args, tSrS);
+    if (kTileMask == TileMask::kMasked ||
+        (kTileMask == TileMask::kAsked && !unmasked.contains(n_block))) {
+      mask_scores<Traits>(grid(), first_row, n_block, tSrS);
     }
     softmax.update(tSrS);
     finish_before_next_wait(softmax);
@@ -111,16 +122,18 @@ CUTE_DEVICE void mma_item(FwdKernelArgs<Traits> const& args,
     --n_block;
   };
 
-  if constexpr (Traits::kMask == MaskKind::kCausal) {
-    int const num_unmasked = num_unmasked_n_blocks<Traits>(args.grid, item.m_block);
+  if constexpr (!Traits::kIsGeneral && Traits::kMask == MaskKind::kCausal) {
     CUTE_NO_UNROLL
-    while (n_block >= num_unmasked) {
+    while (n_block >= unmasked.end) {
       step(std::integral_constant<TileMask, TileMask::kMasked>{});
     }
   }
+  // Tuning: one loop where the mask may hide keys on both sides; a branch a tile costs less than
+  // the registers of three loops.
+  constexpr TileMask kLoopMask = Traits::kIsGeneral ? TileMask::kAsked : TileMask::kNone;
   CUTE_NO_UNROLL
-  while (n_block >= 0) {
-    step(std::integral_constant<TileMask, TileMask::kNone>{});
+  while (n_block >= n_begin) {
+    step(std::integral_constant<TileMask, kLoopMask>{});
   }
 
   // Every S product has completed: the next item's Q may be loaded.
@@ -144,7 +157,7 @@ CUTE_DEVICE void mma_loop(FwdKernelArgs<Traits> const& args,
   }
   MmaRings<Traits> rings;
   RingState<Traits::kItemStages> item_state;
-  OnlineSoftmax softmax(args.params.softmax_scale * static_cast<float>(M_LOG2E));
+  OnlineSoftmax softmax(args.score_scale * static_cast<float>(M_LOG2E));
   typename Traits::TiledMmaPv mma_pv;
   Tensor tOrO = partition_fragment_C(mma_pv, Shape<_64, Int<Traits::kHeadDim>>{});
   while (true) {
@@ -156,11 +169,12 @@ CUTE_DEVICE void mma_loop(FwdKernelArgs<Traits> const& args,
     }
     clear(tOrO);
     softmax.reset();
-    if (item.num_n_blocks > 0) {
-      mma_item(args, smem, item, rings, softmax, tOrO);
+    if (item.n_end > 0) {
+      mma_item(args, smem, item_state, rings, softmax, tOrO);
     }
     // Tuning: the item is read again, so that its fields hold no registers during the products.
-    store_item(args, read_item<Traits>(smem, item_state), softmax, tOrO);
+    store_item(args, read_item<Traits>(smem, item_state), read_sequence(args, smem, item_state),
+               softmax, tOrO);
     // item_ring.empty: one arrive per MMA warp; the load lane waits before it overwrites items.
     consumer_release(smem.item_ring, item_state);
     item_state.advance();

@@ -10,6 +10,7 @@
 
 #include "common/element.cuh"
 #include "common/pipeline.cuh"
+#include "common/ragged_tma.cuh"
 #include "config/fwd_config.hpp"
 #include "fwd/params.hpp"
 #include "schedule/tile_grid.hpp"
@@ -20,16 +21,22 @@ using namespace cute;
 
 // One unit of work: a Q tile of one (batch, query head), swept over its KV tiles by one CTA.
 struct WorkItem {
-  int m_block;       // < 0: there is no more work
-  int bidh;          // query head
-  int bidb;          // batch entry
-  int num_n_blocks;  // KV tiles 0 .. num_n_blocks - 1 are visited; 0 if no row sees a key
+  int m_block;  // < 0: there is no more work
+  int bidh;     // query head
+  int bidb;     // batch entry, or sequence of a packed problem
+  int n_end;    // KV tiles n_begin .. n_end - 1 are visited; n_end is 0 if no row sees a key
 };
 
 template <FwdConfig kConfig_>
 struct FwdTraits {
   static constexpr FwdConfig kConfig = kConfig_;
-  static constexpr MaskKind kMask = kConfig.key.mask;
+  static constexpr Variant kVariant = kConfig.key.variant;
+  static constexpr bool kIsDense = kConfig.key.is_dense();
+  // The masks of kGeneral kernels, and softcap, are only known at run time.
+  static constexpr bool kIsGeneral = kVariant == Variant::kGeneral;
+  // The mask of the others.
+  static constexpr MaskKind kMask =
+      kVariant == Variant::kCausal ? MaskKind::kCausal : MaskKind::kFull;
   static constexpr int kHeadDim = kConfig.key.head_dim;
   static constexpr int kBlockM = kConfig.block_m;
   static constexpr int kBlockN = kConfig.block_n;
@@ -42,7 +49,9 @@ struct FwdTraits {
 
   static_assert(kBlockM == kRowsPerWarpgroup * kNumMmaWarpgroups,
                 "each MMA warpgroup owns 64 query rows");
-  static_assert(kHeadDim % 64 == 0, "a swizzled row of shared memory is 64 elements");
+  // A swizzled row of shared memory: 128 bytes, or 64 where the head dim has an odd half.
+  static constexpr int kAtomColumns = kHeadDim % 64 == 0 ? 64 : 32;
+  static_assert(kHeadDim % kAtomColumns == 0, "shared-memory tiles are made of whole atoms");
   static_assert(kBlockN % 16 == 0 && kBlockN <= 256,
                 "K of a PV step is 16; a TMA box is at most 256");
 
@@ -56,8 +65,10 @@ struct FwdTraits {
       GMMA::rs_op_selector<Element, Element, float, Shape<_64, Int<kHeadDim>, Int<kBlockN>>,
                            GMMA::Major::K, GMMA::Major::MN>()));
 
-  using RowsAtom = GMMA::Layout_K_SW128_Atom<Element>;      // (8, 64)
-  using ColumnsAtom = GMMA::Layout_MN_SW128_Atom<Element>;  // (64, 8)
+  using RowsAtom = std::conditional_t<kAtomColumns == 64, GMMA::Layout_K_SW128_Atom<Element>,
+                                      GMMA::Layout_K_SW64_Atom<Element>>;      // (8, kAtomColumns)
+  using ColumnsAtom = std::conditional_t<kAtomColumns == 64, GMMA::Layout_MN_SW128_Atom<Element>,
+                                         GMMA::Layout_MN_SW64_Atom<Element>>;  // (kAtomColumns, 8)
 
   using SmemLayoutQ =
       decltype(tile_to_shape(RowsAtom{}, Shape<Int<kBlockM>, Int<kHeadDim>>{}));
@@ -65,7 +76,8 @@ struct FwdTraits {
       decltype(tile_to_shape(RowsAtom{}, Shape<Int<kBlockN>, Int<kHeadDim>>{}));
   using SmemLayoutK =
       decltype(tile_to_shape(RowsAtom{}, Shape<Int<kBlockN>, Int<kHeadDim>, Int<kStages>>{}));
-  // Tuning: atoms run along the keys first, so that one TMA box carries 64 columns of every key.
+  // Tuning: atoms run along the keys first, so that one TMA box carries an atom's columns of
+  // every key.
   using SmemLayoutVtStage = decltype(tile_to_shape(
       ColumnsAtom{}, Shape<Int<kHeadDim>, Int<kBlockN>>{}, Step<_2, _1>{}));
   using SmemLayoutVt = decltype(tile_to_shape(
@@ -75,11 +87,15 @@ struct FwdTraits {
   using TileShapeK = Shape<Int<kBlockN>, Int<kHeadDim>>;
   using TileShapeVt = Shape<Int<kHeadDim>, Int<kBlockN>>;
 
-  // Global tensors: (seqlen, head_dim, heads, batch), and V with its first two modes exchanged.
-  using GmemShape = Shape<int, Int<kHeadDim>, int, int>;
-  using GmemStride = Stride<int64_t, _1, int64_t, int64_t>;
-  using GmemShapeT = Shape<Int<kHeadDim>, int, int, int>;
-  using GmemStrideT = Stride<_1, int64_t, int64_t, int64_t>;
+  // Global tensors, and V with its first two modes exchanged. The head dim is a run-time number:
+  // TMA fills columns beyond it with zeros. The kernels that serve packed problems describe their
+  // tensors as ragged_tma.cuh says.
+  using GmemShape = std::conditional_t<kIsDense, Shape<int, int, int, int>, RaggedShape>;
+  using GmemStride =
+      std::conditional_t<kIsDense, Stride<int64_t, _1, int64_t, int64_t>, RaggedStride>;
+  using GmemShapeT = std::conditional_t<kIsDense, Shape<int, int, int, int>, RaggedShape>;
+  using GmemStrideT =
+      std::conditional_t<kIsDense, Stride<_1, int64_t, int64_t, int64_t>, RaggedStrideT>;
   using GmemTensor = decltype(make_tensor(make_gmem_ptr(static_cast<Element const*>(nullptr)),
                                           GmemShape{}, GmemStride{}));
   using GmemTensorT = decltype(make_tensor(make_gmem_ptr(static_cast<Element const*>(nullptr)),
@@ -92,7 +108,7 @@ struct FwdTraits {
   using TmaVt = decltype(make_tma_copy(SM90_TMA_LOAD{}, std::declval<GmemTensorT>(),
                                        SmemLayoutVtStage{}, TileShapeVt{}, _1{}));
 
-  // TMA counts whole boxes, rows outside the tensor included (they arrive as zeros).
+  // TMA counts whole boxes, what is outside the tensor included (it arrives as zeros).
   static constexpr uint32_t kBytesQ = kBlockM * kHeadDim * sizeof(Element);
   static constexpr uint32_t kBytesKv = kBlockN * kHeadDim * sizeof(Element);
 
@@ -105,6 +121,7 @@ struct FwdTraits {
     RingBarriers<kStages> v_ring;
     RingBarriers<kItemStages> item_ring;
     alignas(16) WorkItem items[kItemStages];
+    alignas(16) Sequence sequences[kItemStages];  // of the items; dense kernels do not use it
   };
   static_assert(sizeof(SharedStorage) <= 227 * 1024, "shared memory of one SM");
 };
@@ -114,10 +131,11 @@ struct FwdKernelArgs {
   typename Traits::TmaQ tma_q;
   typename Traits::TmaK tma_k;
   typename Traits::TmaVt tma_vt;
-  FwdParams params;
-  schedule::TileGrid grid;
+  FwdParams params;       // with the kernel's tiles in its grid
+  float score_scale;      // of the numbers that the softmax sees: softmax_scale, or softcap
+  float tanh_scale;       // kTanhScale * softmax_scale / softcap
   int heads_per_section;  // query heads whose Q tiles are handed out together
-  int num_items;
+  int num_items;          // not read if the problem is packed
 };
 
 }  // namespace dash::fwd
