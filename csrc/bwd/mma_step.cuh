@@ -38,6 +38,10 @@ CUTE_DEVICE void publish_ds(typename Traits::SharedStorage& smem, RegisterDs con
       Copy_Atom<SM90_U16x8_STSM_T, typename Traits::Element>{}, typename Traits::MmaSdp{});
   auto const slice = copy_ds.get_thread_slice(thread);
   copy(copy_ds, slice.retile_S(rdS), slice.partition_D(sdSt)(_, _, _, stage));
+}
+
+template <class Traits>
+CUTE_DEVICE void wait_for_ds() {
   // Arrives and waits: all MMA threads (256), each after its own generic -> async proxy fence, so
   // that the product dQ reads the whole dS. With two dS stages the same barrier also protects the
   // tile before last: a thread comes here only after its product dQ of the previous tile is done.
@@ -122,27 +126,33 @@ CUTE_DEVICE void mma_step(Operands const& operands, typename Traits::SharedStora
       mma_sdp, rematerialize(operands.tdPrV),
       rematerialize(operands.tdPrdO)(_, _, _, state_do.stage), tdPrdP);
   gemm_wait<1>(tSrS);
-  compute_p<Traits>(tSrS, smem.lse_log2[state_q.stage], input.scores, thread);
   TileMask const& mask = Traits::kIsDense ? input.mask : smem.mask[state_q.stage];
-  if (Traits::kMasksP && mask.is_needed) {
-    mask_p<Traits>(tSrS, mask, thread);
+  if (!Traits::kIsGeneral && mask.is_needed) {
+    mask_scores<Traits>(tSrS, mask, thread);
+  }
+  compute_p<Traits>(tSrS, smem.lse_log2[state_q.stage], input.scores, thread);
+  if (Traits::kIsGeneral && mask.is_needed) {
+    mask_p(tSrS, mask, thread);
+  }
+  Tensor rP = make_tensor<Element>(tSrS.layout());
+  if constexpr (Traits::kRoundsPEarly) {
+    round_to(tSrS, rP);
   }
   gemm_wait<0>(tdPrdP);
   compute_ds<Traits>(tdPrdP, tSrS,
                      {smem.dpsum[state_do.stage], smem.lse_log2[state_q.stage], input.scores},
                      thread);
-  // Tuning: P is rounded here, not before the wait: two copies of it would not fit the registers of
-  // the 80-row tile.
-  Tensor rP = convert_to<Element>(tSrS);
-  Tensor rdS = convert_to<Element>(tdPrdP);
-  if (!Traits::kMasksP && mask.is_needed) {
-    mask_tail_ds(rdS, mask.num_keys, thread);
+  if constexpr (!Traits::kRoundsPEarly) {
+    round_to(tSrS, rP);
   }
-
+  Tensor rdS = convert_to<Element>(tdPrdP);
+  // Tuning: stored before the product dV is issued, so that the stores run under the last
+  // exponentials and roundings: 3 to 9 % of the whole backward (H200).
+  publish_ds<Traits>(smem, rdS, stage_ds, thread);
   Tensor tdVrP = make_tensor(rP.data(), accumulator_as_a_operand(rP.layout()));
   gemm_issue<Accumulate::kAdd>(
       mma_dkv, tdVrP, rematerialize(operands.tdVrdO)(_, _, _, state_do.stage), tdVrdV);
-  publish_ds<Traits>(smem, rdS, stage_ds, thread);
+  wait_for_ds<Traits>();
 
   Tensor tdQrdQ = partition_fragment_C(typename Traits::MmaDq{}, typename Traits::TileShapeDq{});
   issue_dq<Traits>(operands, tdQrdQ, stage_ds);

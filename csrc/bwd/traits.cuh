@@ -68,8 +68,10 @@ struct BwdTraits {
   static constexpr int kNumThreads = BwdConfig::kNumThreads;
   static constexpr bool kIsDense = kConfig.key.is_dense();
   static constexpr bool kIsGeneral = kConfig.key.variant == Variant::kGeneral;
-  // Where a mask cuts through tiles P is set to 0; with a full mask only dS is (scores.cuh).
-  static constexpr bool kMasksP = kIsGeneral || kConfig.key.variant == Variant::kCausal;
+  static constexpr bool kIsCausal = kConfig.key.variant == Variant::kCausal;
+  // Tuning: where P is rounded: before the wait for dP if that saves a spill, else after it, because
+  // two copies of P would not fit the registers of the 80-row tile.
+  static constexpr bool kRoundsPEarly = kIsCausal && kConfig.key.head_dim == 64;
   static constexpr bool kDqIsTransposed = kConfig.dq_product == DqProduct::kTransposed;
 
   // Floats of a dQ tile that one MMA warpgroup computes, and one thread of it.

@@ -40,7 +40,7 @@ DASH_HOST_DEVICE TileMask tile_mask(schedule::TileGrid const& grid, int m_block,
     bool const is_needed = num_keys < Traits::kBlockN || diagonal < Traits::kBlockN ||
                            first + Traits::kBlockM > 1;
     return {diagonal, num_keys, is_needed, first};
-  } else if constexpr (Traits::kMasksP) {
+  } else if constexpr (Traits::kIsCausal) {
     int const diagonal = distance + grid.diagonal() + 1;
     return {diagonal, num_keys, num_keys < Traits::kBlockN || diagonal < Traits::kBlockN, 0};
   } else {
