@@ -4,6 +4,7 @@
 // padding rows included.
 #pragma once
 
+#include <bit>
 #include <cmath>
 
 #include "bwd/traits.cuh"
@@ -50,7 +51,8 @@ template <class Traits>
 __global__ void __launch_bounds__(kPreprocessThreads)
     preprocess_kernel(__grid_constant__ BwdParams const params) {
   using Element = typename Traits::Element;
-  constexpr int kLanesPerRow = Traits::kHeadDim / 8;  // 16 bytes a lane
+  // 16 bytes a lane; a power of two, because rows are summed by halving.
+  constexpr int kLanesPerRow = std::bit_ceil(static_cast<unsigned>(Traits::kHeadDim / 8));
   constexpr int kRowsPerPass = kPreprocessThreads / kLanesPerRow;
   constexpr int kPasses = (Traits::kBlockM + kRowsPerPass - 1) / kRowsPerPass;
   int const num_m_blocks = Traits::grid(params).num_m_blocks();
@@ -71,7 +73,8 @@ __global__ void __launch_bounds__(kPreprocessThreads)
   for (int pass = 0; pass < kPasses; ++pass) {
     int const row_in_tile = pass * kRowsPerPass + threadIdx.x / kLanesPerRow;
     int64_t const row = int64_t{m_block} * Traits::kBlockM + row_in_tile;
-    bool const is_valid = row_in_tile < Traits::kBlockM && row < params.grid.seqlen_q;
+    bool const is_valid = row_in_tile < Traits::kBlockM && row < params.grid.seqlen_q &&
+                          lane * 8 < Traits::kHeadDim;
     o_piece[pass] = is_valid ? *reinterpret_cast<uint4 const*>(o + row * params.o_strides.row)
                              : make_uint4(0, 0, 0, 0);
     do_piece[pass] =

@@ -40,6 +40,7 @@ CUTE_DEVICE void store_accumulator(Acc const& accumulator, float scale, Element*
 }
 
 template <class Traits, class AccDkv>
+  requires(!Traits::kIsWide)
 CUTE_DEVICE void store_dkv(BwdParams const& params, schedule::WorkTile const& tile,
                            AccDkv const& tdKrdK, AccDkv const& tdVrdV) {
   using Element = typename Traits::Element;

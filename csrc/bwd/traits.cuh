@@ -5,6 +5,7 @@
 #include <cute/tensor.hpp>
 
 #include "bwd/params.hpp"
+#include "bwd/traits_wide.cuh"
 #include "common/element.cuh"
 #include "common/pipeline.cuh"
 #include "common/warp_role.cuh"
@@ -37,6 +38,31 @@ constexpr auto make_dq_mma() {
   }
 }
 
+// The matrix products where the registers hold 64 rows of dK and dV a warpgroup.
+template <BwdConfig kConfig>
+struct SwappedProducts {
+  using Element = dash::Element<kConfig.key.dtype>;
+  using AccumulatorShapeSdp = Shape<Int<kConfig.block_n>, Int<kConfig.block_m>>;
+  using AccumulatorShapeDkv = Shape<Int<kConfig.block_n>, Int<kConfig.key.head_dim>>;
+  using TileShapeSdp =
+      Shape<Int<kConfig.block_n>, Int<kConfig.block_m>, Int<kConfig.key.head_dim>>;
+  using TileShapeDkv =
+      Shape<Int<kConfig.block_n>, Int<kConfig.key.head_dim>, Int<kConfig.block_m>>;
+  static_assert(kConfig.block_n == 64 * kConfig.num_mma_warpgroups && kConfig.dq_parts == 1);
+
+  // S^T = K Q^T and dP^T = V dO^T: transposed, so that P^T and dS^T are register A operands next.
+  using MmaSdp =
+      decltype(make_tiled_mma(GMMA::ss_op_selector<Element, Element, float, TileShapeSdp,
+                                                   GMMA::Major::K, GMMA::Major::K>(),
+                              Layout<Shape<_2, _1, _1>>{}));
+  // dV += P^T dO and dK += dS^T Q
+  using MmaDkv =
+      decltype(make_tiled_mma(GMMA::rs_op_selector<Element, Element, float, TileShapeDkv,
+                                                   GMMA::Major::K, GMMA::Major::MN>(),
+                              Layout<Shape<_2, _1, _1>>{}));
+  using MmaDq = decltype(make_dq_mma<Element, kConfig>());
+};
+
 template <BwdConfig kConfig_, class Policy_>
 struct BwdTraits {
   static_assert(schedule::Policy<Policy_>, "the second argument is a schedule policy");
@@ -53,33 +79,31 @@ struct BwdTraits {
   static constexpr int kStagesDq = kConfig.stages_dq;
   static_assert(kStagesDq == 1 || kStagesDq == kNumDqWriters, "see the barriers of smem.dq");
   static constexpr int kStagesWork = 2;
-  static constexpr int kNumMmaWarpgroups = BwdConfig::kNumMmaWarpgroups;
+  static constexpr int kNumMmaWarpgroups = kConfig.num_mma_warpgroups;
   static constexpr int kNumMmaThreads = 128 * kNumMmaWarpgroups;
   static constexpr int kNumMmaWarps = 4 * kNumMmaWarpgroups;
-  static constexpr int kNumThreads = BwdConfig::kNumThreads;
-  static constexpr bool kIsCausal = kConfig.key.mask == MaskKind::kCausal;
+  static constexpr int kNumThreads = kConfig.num_threads();
+  static constexpr bool kIsCausal = kConfig.key.variant == Variant::kCausal;
   static constexpr bool kDqIsTransposed = kConfig.dq_product == DqProduct::kTransposed;
 
-  // Floats of a dQ tile that one MMA warpgroup computes, and one thread of it.
+  // Floats of a dQ tile that one MMA warpgroup computes, in a part and in all, and one thread of it.
+  static constexpr int kDqParts = kConfig.dq_parts;
   static constexpr int kDqFloatsPerWarpgroup = kBlockM * kHeadDim / kNumMmaWarpgroups;
+  static constexpr int kDqFloatsPerPart = kDqFloatsPerWarpgroup / kDqParts;
   static constexpr int kDqFloatsPerThread = kDqFloatsPerWarpgroup / 128;
   static_assert(kDqFloatsPerThread % 4 == 0, "dQ moves in 16-byte pieces");
-  static_assert(kHeadDim % 64 == 0 && kBlockN == 128, "operand layouts are 128-byte swizzled rows");
+  static_assert(kDqParts == 1 || kStagesDq == 1, "see hand_over_dq");
+  static_assert(kHeadDim % 64 == 0, "operand layouts are 128-byte swizzled rows");
 
-  using TileShapeSdp = Shape<Int<kBlockN>, Int<kBlockM>, Int<kHeadDim>>;
-  using TileShapeDkv = Shape<Int<kBlockN>, Int<kHeadDim>, Int<kBlockM>>;
-
-  // S^T = K Q^T and dP^T = V dO^T: transposed, so that P^T and dS^T are register A operands next.
-  using MmaSdp =
-      decltype(make_tiled_mma(GMMA::ss_op_selector<Element, Element, float, TileShapeSdp,
-                                                   GMMA::Major::K, GMMA::Major::K>(),
-                              Layout<Shape<_2, _1, _1>>{}));
-  // dV += P^T dO and dK += dS^T Q
-  using MmaDkv =
-      decltype(make_tiled_mma(GMMA::rs_op_selector<Element, Element, float, TileShapeDkv,
-                                                   GMMA::Major::K, GMMA::Major::MN>(),
-                              Layout<Shape<_2, _1, _1>>{}));
-  using MmaDq = decltype(make_dq_mma<Element, kConfig>());
+  // P and dS go through shared memory, in products of their own.
+  static constexpr bool kIsWide = kConfig.dkv_product != DkvProduct::kRowsSplit;
+  using Products =
+      cute::conditional_t<kIsWide, WideProducts<kConfig>, SwappedProducts<kConfig>>;
+  using MmaSdp = typename Products::MmaSdp;
+  using MmaDkv = typename Products::MmaDkv;
+  using MmaDq = typename Products::MmaDq;
+  using AccumulatorShapeSdp = typename Products::AccumulatorShapeSdp;
+  using AccumulatorShapeDkv = typename Products::AccumulatorShapeDkv;
   // Rows and columns of the product that gives dQ: of dQ itself, or of its transpose.
   using TileShapeDq = cute::conditional_t<kDqIsTransposed, Shape<Int<kHeadDim>, Int<kBlockM>>,
                                           Shape<Int<kBlockM>, Int<kHeadDim>>>;
@@ -105,8 +129,16 @@ struct BwdTraits {
   using SmemLayoutKt = decltype(composition(
       SmemLayoutKv{}, Layout<Shape<Int<kHeadDim>, Int<kBlockN>>,
                              Stride<Int<kBlockN>, _1>>{}));                // (D, BLK_N)
-  using SmemLayoutDs = SmemRing<kBlockM, kBlockN, kStagesDs>;             // (BLK_M, BLK_N, PIPE)
-  using SmemLayoutDst = SmemRingTransposed<kBlockM, kBlockN, kStagesDs>;  // (BLK_N, BLK_M, PIPE)
+  // dS; wide: P too, stage 2 s beside dS in stage 2 s + 1, and there queries are contiguous.
+  static constexpr int kTilesDs = (kIsWide ? 2 : 1) * kStagesDs;
+  static constexpr int kRowsDs = kIsWide ? kBlockN : kBlockM;
+  static constexpr int kColumnsDs = kIsWide ? kBlockM : kBlockN;
+  using RingDs = SmemRing<kRowsDs, kColumnsDs, kTilesDs>;
+  using RingDsTransposed = SmemRingTransposed<kRowsDs, kColumnsDs, kTilesDs>;
+  using SmemLayoutDs =
+      cute::conditional_t<kIsWide, RingDsTransposed, RingDs>;              // (BLK_M, BLK_N, PIPE)
+  using SmemLayoutDst =
+      cute::conditional_t<kIsWide, RingDs, RingDsTransposed>;              // (BLK_N, BLK_M, PIPE)
 
   // A (seqlen, head_dim, heads, batch) tensor in global memory, 64-bit strides.
   using GmemShape = Shape<int32_t, Int<kHeadDim>, int32_t, int32_t>;
@@ -121,7 +153,7 @@ struct BwdTraits {
   static constexpr uint32_t kBytesM = kBlockM * kHeadDim * sizeof(Element);  // a Q or dO tile
   static constexpr uint32_t kBytesN = kBlockN * kHeadDim * sizeof(Element);  // a K or V tile
   static constexpr uint32_t kBytesRow = kBlockM * sizeof(float);  // lse or dpsum of a Q tile
-  static constexpr uint32_t kBytesDqHalf = kDqFloatsPerWarpgroup * sizeof(float);
+  static constexpr uint32_t kBytesDqPart = kDqFloatsPerPart * sizeof(float);
 
   // The grid of a call, with what this kernel was compiled for as constants: the policy's divisions
   // become shifts and multiplications, its mask branches fold away.
@@ -129,7 +161,9 @@ struct BwdTraits {
     schedule::TileGrid grid = params.grid;
     grid.block_m = kBlockM;
     grid.block_n = kBlockN;
-    grid.mask = kConfig.key.mask;
+    if (kConfig.key.is_dense()) {
+      grid.mask = kIsCausal ? MaskKind::kCausal : MaskKind::kFull;
+    }
     return grid;
   }
 
@@ -139,7 +173,7 @@ struct BwdTraits {
     alignas(1024) Element q[cosize_v<SmemLayoutQ>];
     alignas(1024) Element dout[cosize_v<SmemLayoutDo>];
     alignas(1024) Element ds[cosize_v<SmemLayoutDs>];
-    alignas(128) float dq[kStagesDq][kNumMmaWarpgroups][kDqFloatsPerWarpgroup];
+    alignas(128) float dq[kStagesDq][kNumMmaWarpgroups][kDqFloatsPerPart];
     alignas(16) float lse_log2[kStagesQ][kBlockM];
     alignas(16) float dpsum[kStagesDo][kBlockM];
     RingBarriers<1> ring_k;
@@ -151,8 +185,8 @@ struct BwdTraits {
     // A stage's phase: both dQ writers have made their last addition of the work tile.
     alignas(8) uint64_t adds_done[kStagesWork];
     // dq[..][wg] changes hands between MMA warpgroup wg and the two writer warps, which take
-    // alternate Q tiles: tile i uses stage i mod kStagesDq, belongs to writer i mod 2 and is the
-    // (i / 2)-th phase of that writer's barriers.
+    // alternate Q tiles: tile i uses stage i mod kStagesDq, belongs to writer i mod 2, and its part
+    // p is phase (i / 2) kDqParts + p of that writer's barriers.
     alignas(8) uint64_t dq_full[kNumDqWriters][kNumMmaWarpgroups];
     alignas(8) uint64_t dq_empty[kNumDqWriters][kNumMmaWarpgroups];
   };
