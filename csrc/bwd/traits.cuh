@@ -107,6 +107,8 @@ struct BwdTraits {
   // Rows and columns of the product that gives dQ: of dQ itself, or of its transpose.
   using TileShapeDq = cute::conditional_t<kDqIsTransposed, Shape<Int<kHeadDim>, Int<kBlockM>>,
                                           Shape<Int<kBlockM>, Int<kHeadDim>>>;
+  using PartShapeDq =
+      decltype(make_shape(get<0>(TileShapeDq{}), get<1>(TileShapeDq{}) / Int<kDqParts>{}));
 
   template <int kRows, int kColumns>
   using SmemTile = decltype(tile_to_shape(GMMA::Layout_K_SW128_Atom<Element>{},
