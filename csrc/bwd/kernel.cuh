@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(Traits::kNumThreads, 1)
     if (role == WarpRole::kLoad && is_first_lane) {
       Load<Traits>{arguments, smem}.run();
     } else if (role == WarpRole::kDqWriter && is_first_lane) {
-      StoreDq<Traits>{arguments.params, smem, warp - 1}.run();
+      StoreDq<Traits>{arguments, smem, warp - 1}.run();
     }
   }
 }

@@ -16,9 +16,9 @@ namespace dash::bwd {
 template <class Traits>
   requires(!Traits::kIsWide)
 CUTE_DEVICE auto make_step_operands(typename Traits::SharedStorage& smem, int thread) {
-  Tensor sK = make_tensor(make_smem_ptr(smem.k), typename Traits::SmemLayoutKv{});
+  Tensor sK = make_tensor(make_smem_ptr(smem.k), typename Traits::SmemLayoutK{});
   Tensor sKt = make_tensor(make_smem_ptr(smem.k), typename Traits::SmemLayoutKt{});
-  Tensor sV = make_tensor(make_smem_ptr(smem.v), typename Traits::SmemLayoutKv{});
+  Tensor sV = make_tensor(make_smem_ptr(smem.v), typename Traits::SmemLayoutV{});
   Tensor sQ = make_tensor(make_smem_ptr(smem.q), typename Traits::SmemLayoutQ{});
   Tensor sQt = make_tensor(make_smem_ptr(smem.q), typename Traits::SmemLayoutQt{});
   Tensor sdO = make_tensor(make_smem_ptr(smem.dout), typename Traits::SmemLayoutDo{});
@@ -61,7 +61,8 @@ CUTE_DEVICE void mma_work_loop(typename Traits::MainArguments const& arguments,
     auto const state_kv = RingState<1>::at(work_count);
     // Arrives: the load lane (1). Waits: every MMA thread. Protects: smem.work of this stage.
     consumer_wait(smem.ring_work, state_work);
-    schedule::WorkTile tile = smem.work[state_work.stage];
+    Work const& work = smem.work[state_work.stage];
+    schedule::WorkTile tile = work.tile;
     // Tuning: the same for all lanes; said so, they move to uniform registers.
     tile.n_block = __shfl_sync(0xffffffffu, tile.n_block, 0);
     tile.bidh = __shfl_sync(0xffffffffu, tile.bidh, 0);
@@ -77,22 +78,25 @@ CUTE_DEVICE void mma_work_loop(typename Traits::MainArguments const& arguments,
         partition_fragment_C(typename Traits::MmaDq{}, typename Traits::PartShapeDq{});
     clear(tdKrdK);
     clear(tdVrdV);
-    // Arrives: TMA's bytes. Waits: every MMA thread. Protects: k and v of this work tile.
+    // Arrives: TMA's bytes, or the load lane if there is no Q tile. Waits: every MMA thread.
+    // Protects: k and v of this work tile.
     consumer_wait(smem.ring_k, state_kv);
     consumer_wait(smem.ring_v, state_kv);
-    for_each_q_tile<Traits>(params, tile, [&](QTile q_tile) {
-      TileMask const mask = tile_mask<Traits>(Traits::grid(params), q_tile.m_block, tile.n_block);
-      StepInput const input{mask, arguments.scale_log2, tile_count, q_tile.is_first};
+    for_each_q_tile<Traits>(params, tile, work.sequence, [&](QTile q_tile) {
+      TileMask const mask = tile_mask<Traits>(Traits::grid(params, work.sequence),
+                                              q_tile.m_block, tile.n_block);
+      StepInput const input{mask, arguments.scores, tile_count, q_tile.is_first};
       mma_step<Traits>(operands, smem, input, tdKrdK, tdVrdV, tdQrdQ);
       ++tile_count;
     });
-    bool const has_q_tiles = Traits::grid(params).num_steps(tile.n_block) > 0;
+    bool const has_q_tiles =
+        Traits::grid(params, work.sequence).num_steps(tile.n_block) > 0;
     hand_over_last_part<Traits>(smem, tdQrdQ, tile_count - 1, has_q_tiles, thread);
     // Arrives: each MMA warp, all its products done. Waits: the load warp.
     consumer_release(smem.ring_k, state_kv);
     consumer_release(smem.ring_v, state_kv);
     // Tuning: read again rather than kept in registers across the loop, where they are scarce.
-    store_dkv<Traits>(params, smem.work[state_work.stage], tdKrdK, tdVrdV);
+    store_dkv<Traits>(params, work, tdKrdK, tdVrdV);
     // Arrives: each MMA warp. Waits: the load lane, before it publishes the next but one.
     consumer_release(smem.ring_work, state_work);
   }

@@ -4,8 +4,8 @@
 // the overlap of tensor cores and exponentials can be read in one screen.
 #pragma once
 
+#include "bwd/scores.cuh"
 #include "bwd/traits.cuh"
-#include "common/exp2.cuh"
 #include "common/layout.cuh"
 #include "common/named_barrier.cuh"
 #include "common/store_shared.cuh"
@@ -28,83 +28,6 @@ struct StepOperands {
 
 template <class... Operands>
 StepOperands(Operands...) -> StepOperands<Operands...>;
-
-// Row r of S^T (a key) and column c (a query) are visible to each other iff
-// r < min(c + diagonal, num_keys), all relative to the tile.
-struct TileMask {
-  int diagonal;
-  int num_keys;
-  bool is_needed;
-};
-
-template <class Traits>
-CUTE_DEVICE TileMask tile_mask(schedule::TileGrid const& grid, int m_block, int n_block) {
-  int const num_keys = grid.seqlen_k - n_block * Traits::kBlockN;
-  if constexpr (Traits::kIsCausal) {
-    int const diagonal =
-        m_block * Traits::kBlockM + grid.diagonal() - n_block * Traits::kBlockN + 1;
-    return {diagonal, num_keys, num_keys < Traits::kBlockN || diagonal < Traits::kBlockN};
-  } else {
-    return {0, num_keys, num_keys < Traits::kBlockN};
-  }
-}
-
-// S^T -> P^T = exp2(S^T * scale_log2 - lse_log2), in place.
-template <class Acc>
-CUTE_DEVICE void compute_p(Acc& tSrS, float const* lse_log2, float scale_log2, int thread) {
-  CUTE_UNROLL
-  for (int i = 0; i < size(tSrS); i += 4) {
-    float2 const lse =
-        *reinterpret_cast<float2 const*>(lse_log2 + accumulator_column(thread, i));
-    CUTE_UNROLL
-    for (int half = 0; half < 4; half += 2) {
-      tSrS(i + half) = exp2_approx(fmaf(tSrS(i + half), scale_log2, -lse.x));
-      tSrS(i + half + 1) = exp2_approx(fmaf(tSrS(i + half + 1), scale_log2, -lse.y));
-    }
-  }
-}
-
-// Causal mask: P of a key and a query that don't see each other is 0.
-// Correctness: set after the exponential, because a zero-filled tail row scores 0, and
-// exp2(0 - lse_log2) overflows for a very negative lse.
-template <class Acc>
-CUTE_DEVICE void mask_p(Acc& tSrP, TileMask mask, int thread) {
-  int const warpgroup_row = (thread / 128) * 64;
-  CUTE_UNROLL
-  for (int i = 0; i < size(tSrP); ++i) {
-    int const row = warpgroup_row + accumulator_row(thread % 128, i);
-    int const limit = min(mask.num_keys, accumulator_column(thread, i) + mask.diagonal);
-    tSrP(i) = row < limit ? tSrP(i) : 0.f;
-  }
-}
-
-// Full mask: dS of keys past seqlen_k is 0. Their P may be anything, it reaches only dV rows that
-// are not stored. Tuning: packed pairs, after P and dP are rounded, because masking P spills in the
-// 80-row tile.
-template <class RegisterDs>
-CUTE_DEVICE void mask_tail_ds(RegisterDs& rdS, int num_keys, int thread) {
-  Tensor pairs = recast<uint32_t>(rdS);
-  int const warpgroup_row = (thread / 128) * 64;
-  CUTE_UNROLL
-  for (int i = 0; i < size(pairs); ++i) {
-    int const row = warpgroup_row + accumulator_row(thread % 128, 2 * i);
-    pairs(i) = row < num_keys ? pairs(i) : 0u;
-  }
-}
-
-// dP^T -> dS^T = P^T o (dP^T - dpsum), in place.
-template <class Acc>
-CUTE_DEVICE void compute_ds(Acc& tdPrdP, Acc const& tSrP, float const* dpsum, int thread) {
-  CUTE_UNROLL
-  for (int i = 0; i < size(tdPrdP); i += 4) {
-    float2 const sum = *reinterpret_cast<float2 const*>(dpsum + accumulator_column(thread, i));
-    CUTE_UNROLL
-    for (int half = 0; half < 4; half += 2) {
-      tdPrdP(i + half) = tSrP(i + half) * (tdPrdP(i + half) - sum.x);
-      tdPrdP(i + half + 1) = tSrP(i + half + 1) * (tdPrdP(i + half + 1) - sum.y);
-    }
-  }
-}
 
 // dS^T registers -> dS in shared memory, transposed on the way.
 template <class Traits, class RegisterDs>
@@ -186,7 +109,7 @@ CUTE_DEVICE void hand_over_dq(typename Traits::SharedStorage& smem, Acc const& t
 
 struct StepInput {
   TileMask mask;
-  float scale_log2;
+  ScoreScale const& scores;
   int tile_count;  // Q tiles this CTA has seen before this one
   bool is_first;   // of its work tile
 };
@@ -220,17 +143,19 @@ CUTE_DEVICE void mma_step(Operands const& operands, typename Traits::SharedStora
       mma_sdp, rematerialize(operands.tdPrV),
       rematerialize(operands.tdPrdO)(_, _, _, state_do.stage), tdPrdP);
   gemm_wait<1>(tSrS);
-  compute_p(tSrS, smem.lse_log2[state_q.stage], input.scale_log2, thread);
-  if (Traits::kIsCausal && input.mask.is_needed) {
-    mask_p(tSrS, input.mask, thread);
+  compute_p<Traits>(tSrS, smem.lse_log2[state_q.stage], input.scores, thread);
+  if (Traits::kMasksP && input.mask.is_needed) {
+    mask_p<Traits>(tSrS, input.mask, thread);
   }
   gemm_wait<0>(tdPrdP);
-  compute_ds(tdPrdP, tSrS, smem.dpsum[state_do.stage], thread);
+  compute_ds<Traits>(tdPrdP, tSrS,
+                     {smem.dpsum[state_do.stage], smem.lse_log2[state_q.stage], input.scores},
+                     thread);
   // Tuning: P is rounded here, not before the wait: two copies of it would not fit the registers of
   // the 80-row tile.
   Tensor rP = convert_to<Element>(tSrS);
   Tensor rdS = convert_to<Element>(tdPrdP);
-  if (!Traits::kIsCausal && input.mask.is_needed) {
+  if (!Traits::kMasksP && input.mask.is_needed) {
     mask_tail_ds(rdS, input.mask.num_keys, thread);
   }
 

@@ -1,12 +1,13 @@
 // Stage 2b at head dims 192 and 256, one Q tile of one MMA warpgroup: s, p, dp, ds, then its share
 // of the head dim in dv +=, dq, dk += (traits_wide.cuh).
 // Reads the k, v, q, dout, lse_log2, dpsum stages in shared memory; exchanges p and ds with the
-// other warpgroups through smem.ds; hands its part of dq to a writer warp. All waits on products are
-// in mma_step, as in mma_step.cuh.
+// other warpgroups through smem.ds; hands its share of dq to a writer warp. All waits on products
+// are in mma_step, as in mma_step.cuh.
 // Invariant: a masked P is exactly 0 before it is stored.
 #pragma once
 
 #include "bwd/mma_step.cuh"
+#include "bwd/scores_wide.cuh"
 
 namespace dash::bwd {
 
@@ -30,9 +31,9 @@ WideStepOperands(Operands...) -> WideStepOperands<Operands...>;
 template <class Traits>
   requires(Traits::kIsWide)
 CUTE_DEVICE auto make_step_operands(typename Traits::SharedStorage& smem, int thread) {
-  Tensor sK = make_tensor(make_smem_ptr(smem.k), typename Traits::SmemLayoutKv{});
+  Tensor sK = make_tensor(make_smem_ptr(smem.k), typename Traits::SmemLayoutK{});
   Tensor sKt = make_tensor(make_smem_ptr(smem.k), typename Traits::SmemLayoutKt{});
-  Tensor sV = make_tensor(make_smem_ptr(smem.v), typename Traits::SmemLayoutKv{});
+  Tensor sV = make_tensor(make_smem_ptr(smem.v), typename Traits::SmemLayoutV{});
   Tensor sQ = make_tensor(make_smem_ptr(smem.q), typename Traits::SmemLayoutQ{});
   Tensor sQt = make_tensor(make_smem_ptr(smem.q), typename Traits::SmemLayoutQt{});
   Tensor sdO = make_tensor(make_smem_ptr(smem.dout), typename Traits::SmemLayoutDo{});
@@ -63,59 +64,6 @@ CUTE_DEVICE auto make_step_operands(typename Traits::SharedStorage& smem, int th
                           get<2>(dkv_operands),
                           dq.partition_fragment_A(sPdS),
                           dq.partition_fragment_B(sKt)};
-}
-
-// A warpgroup's accumulator of S or dP as this thread sees it: 2 rows (queries) r and r + 8, columns
-// (keys) counted from the tile's first.
-template <class Traits>
-struct ScoreCoordinates {
-  int thread;
-
-  static constexpr int kKeys = Traits::kBlockN / Traits::kNumMmaWarpgroups;
-  CUTE_DEVICE int row(int half) const { return accumulator_row(thread % 128, 2 * half); }
-  CUTE_DEVICE int column(int i) const {
-    return thread / 128 * kKeys + accumulator_column(thread % 128, i);
-  }
-};
-
-// S -> P = exp2(S * scale_log2 - lse_log2), in place.
-template <class Traits, class Acc>
-CUTE_DEVICE void compute_p_by_rows(Acc& tSrS, float const* lse_log2, float scale_log2,
-                                   int thread) {
-  ScoreCoordinates<Traits> const at{thread};
-  float const lse[2] = {lse_log2[at.row(0)], lse_log2[at.row(1)]};
-  CUTE_UNROLL
-  for (int i = 0; i < size(tSrS); ++i) {
-    tSrS(i) = exp2_approx(fmaf(tSrS(i), scale_log2, -lse[(i / 2) % 2]));
-  }
-}
-
-// P of a query and a key that don't see each other, or of a key past the end, is 0.
-// Correctness: set after the exponential, because a zero-filled tail key scores 0, and
-// exp2(0 - lse_log2) overflows for a very negative lse.
-template <class Traits, class Acc>
-CUTE_DEVICE void mask_p_by_rows(Acc& tSrP, TileMask mask, int thread) {
-  ScoreCoordinates<Traits> const at{thread};
-  int end[2] = {mask.num_keys, mask.num_keys};
-  if constexpr (Traits::kIsCausal) {
-    end[0] = min(end[0], at.row(0) + mask.diagonal);
-    end[1] = min(end[1], at.row(1) + mask.diagonal);
-  }
-  CUTE_UNROLL
-  for (int i = 0; i < size(tSrP); ++i) {
-    tSrP(i) = at.column(i) < end[(i / 2) % 2] ? tSrP(i) : 0.f;
-  }
-}
-
-// dP -> dS = P o (dP - dpsum), in place.
-template <class Traits, class Acc>
-CUTE_DEVICE void compute_ds_by_rows(Acc& tdPrdP, Acc const& tSrP, float const* dpsum, int thread) {
-  ScoreCoordinates<Traits> const at{thread};
-  float const sum[2] = {dpsum[at.row(0)], dpsum[at.row(1)]};
-  CUTE_UNROLL
-  for (int i = 0; i < size(tdPrdP); ++i) {
-    tdPrdP(i) = tSrP(i) * (tdPrdP(i) - sum[(i / 2) % 2]);
-  }
 }
 
 // This warpgroup's keys of P or dS, rounded, -> tile `index` of smem.ds.
@@ -192,7 +140,7 @@ CUTE_DEVICE void mma_step(Operands const& operands, typename Traits::SharedStora
                                      rematerialize(operands.tdPrV), tdPrdP);
   hand_over_last_part<Traits>(smem, tdQrdQ, input.tile_count - 1, !input.is_first, thread);
   gemm_wait<1>(tSrS);
-  compute_p_by_rows<Traits>(tSrS, smem.lse_log2[state_q.stage], input.scale_log2, thread);
+  compute_p_by_rows<Traits>(tSrS, smem.lse_log2[state_q.stage], input.scores, thread);
   if (input.mask.is_needed) {
     mask_p_by_rows<Traits>(tSrS, input.mask, thread);
   }
@@ -205,7 +153,9 @@ CUTE_DEVICE void mma_step(Operands const& operands, typename Traits::SharedStora
   }
   store_p_or_ds<Traits>(smem, tSrS, index_p, thread);
   gemm_wait<0>(tdPrdP);
-  compute_ds_by_rows<Traits>(tdPrdP, tSrS, smem.dpsum[state_do.stage], thread);
+  compute_ds_by_rows<Traits>(
+      tdPrdP, tSrS, {smem.dpsum[state_do.stage], smem.lse_log2[state_q.stage], input.scores},
+      thread);
   store_p_or_ds<Traits>(smem, tdPrdP, index_ds, thread);
   // Arrives and waits: all MMA threads, each after its own generic -> async proxy fence, so that
   // the products read the whole P and dS.

@@ -3,6 +3,7 @@
 // Invariant: a Q tile that no KV tile contributed to is written as 0, and its dq_accum is not read.
 #pragma once
 
+#include "bwd/cta_q_tile.cuh"
 #include "bwd/traits.cuh"
 
 namespace dash::bwd {
@@ -17,15 +18,14 @@ __global__ void __launch_bounds__(Traits::kNumMmaThreads)
   constexpr int kRowPitch = Traits::kHeadDim + 8;
   __shared__ alignas(16) Element staged[Traits::kBlockM * kRowPitch];
 
-  int const num_m_blocks = Traits::grid(params).num_m_blocks();
-  int const m_block = blockIdx.x % num_m_blocks;
-  int const list = blockIdx.x / num_m_blocks;
-  int const bidh = list % params.num_heads;
-  int const bidb = list / params.num_heads;
+  CtaQTile const tile = cta_q_tile<Traits>(params);
+  if (!Traits::kIsDense && tile.num_rows <= 0) {
+    return;
+  }
   int const thread = threadIdx.x;
 
   float values[kFloats];
-  if (Traits::grid(params).num_contributors(m_block) > 0) {
+  if (Traits::grid(params, tile.sequence).num_contributors(tile.m_block) > 0) {
     auto const* source = reinterpret_cast<float4 const*>(
                              params.dq_accum +
                              int64_t{blockIdx.x} * (Traits::kBlockM * Traits::kHeadDim) +
@@ -55,14 +55,13 @@ __global__ void __launch_bounds__(Traits::kNumMmaThreads)
   // Arrives and waits: all threads. Protects: the staged tile until it is complete.
   __syncthreads();
 
-  auto* const dq = static_cast<Element*>(params.dq) + bidb * params.dq_strides.batch +
-                   bidh * params.dq_strides.head;
+  Element* const dq =
+      first_row_of<Traits>(tile, static_cast<Element*>(params.dq), params.dq_strides);
   for (int piece = thread; piece < Traits::kBlockM * kPieces; piece += Traits::kNumMmaThreads) {
     int const row_in_tile = piece / kPieces;
     int const column = (piece % kPieces) * 8;
-    int64_t const row = int64_t{m_block} * Traits::kBlockM + row_in_tile;
-    if (row < params.grid.seqlen_q) {
-      *reinterpret_cast<uint4*>(dq + row * params.dq_strides.row + column) =
+    if (row_in_tile < tile.num_rows && column < params.head_dim) {
+      *reinterpret_cast<uint4*>(dq + row_in_tile * params.dq_strides.row + column) =
           *reinterpret_cast<uint4 const*>(staged + row_in_tile * kRowPitch + column);
     }
   }

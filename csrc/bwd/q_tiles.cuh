@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "bwd/params.hpp"
+#include "bwd/work.cuh"
 #include "schedule/tile_grid.hpp"
 
 namespace dash::bwd {
@@ -30,14 +31,15 @@ struct PackedCounts {
   __device__ __forceinline__ void next_work_tile() { packed += 0x10000u; }
 };
 
-// Calls `visit(QTile)` for each Q tile of `tile`, in the policy's order.
+// Calls `visit(QTile)` for each Q tile of `tile`, in the policy's order. `sequence` is the tile's,
+// in shared memory. Tuning: its lengths are read again at each step, because registers are scarce.
 template <class Traits, class Visit>
 __device__ __forceinline__ void for_each_q_tile(BwdParams const& params,
-                                                schedule::WorkTile const& tile, Visit visit) {
-  schedule::TileGrid const grid = Traits::grid(params);
-  int const num_steps = grid.num_steps(tile.n_block);
+                                                schedule::WorkTile const& tile,
+                                                Sequence const& sequence, Visit visit) {
+  int const num_steps = Traits::grid(params, sequence).num_steps(tile.n_block);
   for (int step = 0; step < num_steps; ++step) {
-    int const m_block = Traits::Policy::m_block(grid, tile, step);
+    int const m_block = Traits::Policy::m_block(Traits::grid(params, sequence), tile, step);
     for (int member = 0; member < params.group_size; ++member) {
       visit(QTile{.m_block = m_block,
                   .bidh = tile.bidh * params.group_size + member,
@@ -46,13 +48,19 @@ __device__ __forceinline__ void for_each_q_tile(BwdParams const& params,
   }
 }
 
-// Index of a query head's Q tile among all of the batch, in tiles; the preprocess and postprocess
-// grids have one CTA for each, so 32 bits hold it.
+// Index of a query head's Q tile in the workspace, in tiles; the preprocess and postprocess grids
+// have one CTA for each, so 32 bits hold it.
 template <class Traits>
-__device__ __forceinline__ int q_tile_index(BwdParams const& params,
-                                            schedule::WorkTile const& tile, QTile q_tile) {
-  return (tile.bidb * params.num_heads + q_tile.bidh) * Traits::grid(params).num_m_blocks() +
-         q_tile.m_block;
+__device__ __forceinline__ int q_tile_index(typename Traits::MainArguments const& arguments,
+                                            Work const& work, QTile q_tile) {
+  if constexpr (Traits::kIsDense) {
+    BwdParams const& params = arguments.params;
+    return (work.tile.bidb * params.num_heads + q_tile.bidh) *
+               Traits::grid(params).num_m_blocks() +
+           q_tile.m_block;
+  } else {
+    return work.first_q_tile + q_tile.bidh * arguments.q_tiles_of_a_head + q_tile.m_block;
+  }
 }
 
 }  // namespace dash::bwd

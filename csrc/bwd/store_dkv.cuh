@@ -1,18 +1,29 @@
 // Stage 2d, epilogue of a work tile: dk and dv from the accumulators straight to global memory.
 // Run by the MMA warpgroups. No shared memory is used, so the load warp can already fetch the next
-// work tile's k and v. Writes every row below seqlen_k of the KV tile.
+// work tile's k and v. Writes every row below seqlen_k of the KV tile, and every column below head_dim
+// (dk) or head_dim_v (dv).
 #pragma once
 
 #include "bwd/traits.cuh"
+#include "bwd/work.cuh"
 #include "common/layout.cuh"
 
 namespace dash::bwd {
 
+// Where a warpgroup's rows go: `data` is row 0, column 0. What is at or past the extents is not
+// written.
+template <class Element>
+struct RowsTarget {
+  Element* data;
+  int64_t row_stride;
+  int num_rows;
+  int num_columns;  // a multiple of 8
+};
+
 // Rows of one warpgroup's 64 x head_dim accumulator; 16-byte stores, 64 contiguous bytes a quad.
-// `target` is row 0 of the warpgroup's rows; rows at or past `num_rows` are not written.
-template <class Element, int kHeadDim, class Acc>
-CUTE_DEVICE void store_accumulator(Acc const& accumulator, float scale, Element* target,
-                                   int64_t row_stride, int num_rows) {
+template <int kHeadDim, class Element, class Acc>
+CUTE_DEVICE void store_accumulator(Acc const& accumulator, float scale,
+                                   RowsTarget<Element> const& target) {
   int const thread = threadIdx.x % 128;
   cutlass::NumericArrayConverter<Element, float, 2> convert;
   CUTE_UNROLL
@@ -31,8 +42,9 @@ CUTE_DEVICE void store_accumulator(Acc const& accumulator, float scale, Element*
         words[block] = reinterpret_cast<uint32_t const&>(rounded);
       }
       quad_transpose(words);
-      if (row < num_rows) {
-        *reinterpret_cast<uint4*>(target + row * row_stride + column + 8 * (thread % 4)) =
+      int const first_column = column + 8 * (thread % 4);
+      if (row < target.num_rows && first_column < target.num_columns) {
+        *reinterpret_cast<uint4*>(target.data + row * target.row_stride + first_column) =
             make_uint4(words[0], words[1], words[2], words[3]);
       }
     }
@@ -41,21 +53,23 @@ CUTE_DEVICE void store_accumulator(Acc const& accumulator, float scale, Element*
 
 template <class Traits, class AccDkv>
   requires(!Traits::kIsWide)
-CUTE_DEVICE void store_dkv(BwdParams const& params, schedule::WorkTile const& tile,
-                           AccDkv const& tdKrdK, AccDkv const& tdVrdV) {
+CUTE_DEVICE void store_dkv(BwdParams const& params, Work const& work, AccDkv const& tdKrdK,
+                           AccDkv const& tdVrdV) {
   using Element = typename Traits::Element;
+  schedule::WorkTile const& tile = work.tile;
   int const warpgroup = threadIdx.x / 128 - 1;
   int const first_row = tile.n_block * Traits::kBlockN + warpgroup * 64;
-  int const num_rows = params.grid.seqlen_k - first_row;
-  auto const target = [&](void* tensor, Strides const& strides) {
-    return static_cast<Element*>(tensor) + tile.bidb * strides.batch + tile.bidh * strides.head +
-           first_row * strides.row;
+  int const offset = Traits::kIsDense ? 0 : work.sequence.offset_k;
+  int const num_rows = Traits::grid(params, work.sequence).seqlen_k - first_row;
+  auto const target = [&](void* tensor, Strides const& strides, int num_columns) {
+    Element* const data = static_cast<Element*>(tensor) + tile.bidb * strides.batch +
+                          tile.bidh * strides.head + (offset + first_row) * strides.row;
+    return RowsTarget<Element>{data, strides.row, num_rows, num_columns};
   };
-  store_accumulator<Element, Traits::kHeadDim>(
-      tdVrdV, 1.f, target(params.dv, params.dv_strides), params.dv_strides.row, num_rows);
-  store_accumulator<Element, Traits::kHeadDim>(tdKrdK, params.softmax_scale,
-                                               target(params.dk, params.dk_strides),
-                                               params.dk_strides.row, num_rows);
+  store_accumulator<Traits::kHeadDim>(tdVrdV, 1.f,
+                                      target(params.dv, params.dv_strides, params.head_dim_v));
+  store_accumulator<Traits::kHeadDim>(tdKrdK, params.softmax_scale,
+                                      target(params.dk, params.dk_strides, params.head_dim));
 }
 
 }  // namespace dash::bwd

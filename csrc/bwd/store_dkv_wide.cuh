@@ -12,12 +12,10 @@ namespace dash::bwd {
 
 // A transposed accumulator: its rows are columns of the target, its columns rows. Value i of
 // MMA_M m is row 64 (m kWarpgroups + warpgroup) + accumulator_row(i). Each lane stores 16 bytes of
-// one row at a time, a warp 32 contiguous ones. `target` is row 0 of the tile; rows at or past
-// `num_rows` are not written.
+// one row at a time, a warp 32 contiguous ones.
 template <class Traits, class Acc>
 CUTE_DEVICE void store_transposed(Acc const& accumulator, float scale,
-                                  typename Traits::Element* target, int64_t row_stride,
-                                  int num_rows) {
+                                  RowsTarget<typename Traits::Element> const& target) {
   using Element = typename Traits::Element;
   constexpr int kValues = Traits::kBlockN / 2;  // of a thread in one MMA_M
   int const thread = threadIdx.x % 128;
@@ -45,8 +43,8 @@ CUTE_DEVICE void store_transposed(Acc const& accumulator, float scale,
       quad_transpose(words);
       int const row = 2 * i + 8 * (quad_lane / 2) + (thread % 32) / 4;
       int const column = first_column + 8 * (quad_lane % 2);
-      if (row < num_rows) {
-        *reinterpret_cast<uint4*>(target + row * row_stride + column) =
+      if (row < target.num_rows && column < target.num_columns) {
+        *reinterpret_cast<uint4*>(target.data + row * target.row_stride + column) =
             make_uint4(words[0], words[1], words[2], words[3]);
       }
     }
@@ -55,26 +53,31 @@ CUTE_DEVICE void store_transposed(Acc const& accumulator, float scale,
 
 template <class Traits, class AccDkv>
   requires(Traits::kIsWide)
-CUTE_DEVICE void store_dkv(BwdParams const& params, schedule::WorkTile const& tile,
-                           AccDkv const& tdKrdK, AccDkv const& tdVrdV) {
+CUTE_DEVICE void store_dkv(BwdParams const& params, Work const& work, AccDkv const& tdKrdK,
+                           AccDkv const& tdVrdV) {
   using Element = typename Traits::Element;
+  schedule::WorkTile const& tile = work.tile;
   int const first_row = tile.n_block * Traits::kBlockN;
-  int const num_rows = params.grid.seqlen_k - first_row;
-  auto const store = [&](AccDkv const& accumulator, float scale, void* tensor,
-                         Strides const& strides) {
-    Element* const target = static_cast<Element*>(tensor) + tile.bidb * strides.batch +
-                            tile.bidh * strides.head + first_row * strides.row;
+  int const offset = Traits::kIsDense ? 0 : work.sequence.offset_k;
+  int const num_rows = Traits::grid(params, work.sequence).seqlen_k - first_row;
+  auto const target = [&](void* tensor, Strides const& strides, int num_columns) {
+    Element* const data = static_cast<Element*>(tensor) + tile.bidb * strides.batch +
+                          tile.bidh * strides.head + (offset + first_row) * strides.row;
+    return RowsTarget<Element>{data, strides.row, num_rows, num_columns};
+  };
+  auto const store = [&](AccDkv const& accumulator, float scale, RowsTarget<Element> rows) {
     if constexpr (Traits::Products::kDkvIsTransposed) {
-      store_transposed<Traits>(accumulator, scale, target, strides.row, num_rows);
+      store_transposed<Traits>(accumulator, scale, rows);
     } else {
       constexpr int kColumns = Traits::kHeadDim / Traits::kNumMmaWarpgroups;
-      int const warpgroup = threadIdx.x / 128 - 1;
-      store_accumulator<Element, kColumns>(accumulator, scale, target + warpgroup * kColumns,
-                                           strides.row, num_rows);
+      int const first_column = (threadIdx.x / 128 - 1) * kColumns;
+      rows.data += first_column;
+      rows.num_columns -= first_column;
+      store_accumulator<kColumns>(accumulator, scale, rows);
     }
   };
-  store(tdVrdV, 1.f, params.dv, params.dv_strides);
-  store(tdKrdK, params.softmax_scale, params.dk, params.dk_strides);
+  store(tdVrdV, 1.f, target(params.dv, params.dv_strides, params.head_dim_v));
+  store(tdKrdK, params.softmax_scale, target(params.dk, params.dk_strides, params.head_dim));
 }
 
 }  // namespace dash::bwd

@@ -18,28 +18,29 @@ struct StoreDq {
   using Policy = typename Traits::Policy;
   using SharedStorage = typename Traits::SharedStorage;
 
-  BwdParams const& params;
+  typename Traits::MainArguments const& arguments;
   SharedStorage& smem;
   int writer;  // 0 or 1
   PackedCounts counts = {};
 
   CUTE_DEVICE void run() {
+    BwdParams const& params = arguments.params;
     bool const is_ordered = Policy::is_ordered(params.grid);
     for (;; counts.next_work_tile()) {
       auto const state_work = RingState<Traits::kStagesWork>::at(counts.work_tiles());
       // Arrives: the load lane (1). Waits: this lane. Protects: smem.work of this stage.
       consumer_wait(smem.ring_work, state_work);
       // Tuning: read from shared memory at each use, because registers are scarce.
-      schedule::WorkTile const& tile = smem.work[state_work.stage];
-      if (tile.n_block < 0) {
+      Work const& work = smem.work[state_work.stage];
+      if (work.tile.n_block < 0) {
         break;
       }
-      for_each_q_tile<Traits>(params, tile, [&](QTile q_tile) {
+      for_each_q_tile<Traits>(params, work.tile, work.sequence, [&](QTile q_tile) {
         if (counts.q_tiles() % kNumDqWriters == writer) {
           if (is_ordered) {
-            add_in_turn(tile, q_tile);
+            add_in_turn(work, q_tile);
           } else {
-            move_tile(accum_of(tile, q_tile), [](float* target, float const* source) {
+            move_tile(accum_of(work, q_tile), [](float* target, float const* source) {
               bulk::reduce_add(target, source, Traits::kBytesDqPart);
             });
           }
@@ -57,20 +58,20 @@ struct StoreDq {
   }
 
  private:
-  CUTE_DEVICE float* accum_of(schedule::WorkTile const& tile, QTile q_tile) const {
-    int64_t const index = q_tile_index<Traits>(params, tile, q_tile);
-    return params.dq_accum + index * (Traits::kBlockM * Traits::kHeadDim);
+  CUTE_DEVICE float* accum_of(Work const& work, QTile q_tile) const {
+    int64_t const index = q_tile_index<Traits>(arguments, work, q_tile);
+    return arguments.params.dq_accum + index * (Traits::kBlockM * Traits::kHeadDim);
   }
 
-  CUTE_DEVICE void add_in_turn(schedule::WorkTile const& tile, QTile q_tile) {
-    schedule::TileGrid grid = Traits::grid(params);
+  CUTE_DEVICE void add_in_turn(Work const& work, QTile q_tile) {
+    schedule::TileGrid grid = Traits::grid(arguments.params, work.sequence);
     // Tuning: hidden from the optimiser, or it prepares the policies' divisions before the loop and
     // keeps them in registers that this warp does not have.
     asm volatile("" : "+r"(grid.seqlen_q), "+r"(grid.seqlen_k));
-    int const turn = Policy::turn(grid, tile, q_tile.m_block);
-    int64_t const index = q_tile_index<Traits>(params, tile, q_tile);
-    int* const counter = params.dq_semaphore + index * kSemaphoreStride;
-    float* const accum = accum_of(tile, q_tile);
+    int const turn = Policy::turn(grid, work.tile, q_tile.m_block);
+    int64_t const index = q_tile_index<Traits>(arguments, work, q_tile);
+    int* const counter = arguments.params.dq_semaphore + index * kSemaphoreStride;
+    float* const accum = accum_of(work, q_tile);
     if (turn == 0) {
       // The first contributor waits for nobody and stores, so that dq_accum needs no zeroes.
       move_tile(accum, [](float* target, float const* source) {

@@ -6,8 +6,10 @@
 
 #include "bwd/params.hpp"
 #include "bwd/traits_wide.cuh"
+#include "bwd/work.cuh"
 #include "common/element.cuh"
 #include "common/pipeline.cuh"
+#include "common/ragged_tma.cuh"
 #include "common/warp_role.cuh"
 #include "config/bwd_config.hpp"
 #include "schedule/policy.hpp"
@@ -37,6 +39,13 @@ constexpr auto make_dq_mma() {
                           Layout<Shape<_2, _1, _1>>{});
   }
 }
+
+// From a product of q and k to the exponent of 2.
+struct ScoreScale {
+  float scale_log2;       // softmax_scale * log2(e); with softcap to the argument of tanh_of_scaled
+  float softcap_log2;     // softcap * log2(e); 0: none
+  float softcap_inverse;  // 1 / softcap_log2
+};
 
 // The matrix products where the registers hold 64 rows of dK and dV a warpgroup.
 template <BwdConfig kConfig>
@@ -83,17 +92,19 @@ struct BwdTraits {
   static constexpr int kNumMmaThreads = 128 * kNumMmaWarpgroups;
   static constexpr int kNumMmaWarps = 4 * kNumMmaWarpgroups;
   static constexpr int kNumThreads = kConfig.num_threads();
-  static constexpr bool kIsCausal = kConfig.key.variant == Variant::kCausal;
+  static constexpr bool kIsDense = kConfig.key.is_dense();
+  static constexpr bool kIsGeneral = kConfig.key.variant == Variant::kGeneral;
+  // Where a mask cuts through tiles P is set to 0; with a full mask only dS is (scores.cuh).
+  static constexpr bool kMasksP = kIsGeneral || kConfig.key.variant == Variant::kCausal;
   static constexpr bool kDqIsTransposed = kConfig.dq_product == DqProduct::kTransposed;
 
-  // Floats of a dQ tile that one MMA warpgroup computes, in a part and in all, and one thread of it.
+  // Floats of a dQ tile that one MMA warpgroup computes, in a part and in all, and a thread of it.
   static constexpr int kDqParts = kConfig.dq_parts;
   static constexpr int kDqFloatsPerWarpgroup = kBlockM * kHeadDim / kNumMmaWarpgroups;
   static constexpr int kDqFloatsPerPart = kDqFloatsPerWarpgroup / kDqParts;
   static constexpr int kDqFloatsPerThread = kDqFloatsPerWarpgroup / 128;
   static_assert(kDqFloatsPerThread % 4 == 0, "dQ moves in 16-byte pieces");
   static_assert(kDqParts == 1 || kStagesDq == 1, "see hand_over_dq");
-  static_assert(kHeadDim % 64 == 0, "operand layouts are 128-byte swizzled rows");
 
   // P and dS go through shared memory, in products of their own.
   static constexpr bool kIsWide = kConfig.dkv_product != DkvProduct::kRowsSplit;
@@ -110,11 +121,14 @@ struct BwdTraits {
   using PartShapeDq =
       decltype(make_shape(get<0>(TileShapeDq{}), get<1>(TileShapeDq{}) / Int<kDqParts>{}));
 
-  template <int kRows, int kColumns>
-  using SmemTile = decltype(tile_to_shape(GMMA::Layout_K_SW128_Atom<Element>{},
-                                          Shape<Int<kRows>, Int<kColumns>>{}));
+  // The widest swizzle whose columns divide what one product reads of a row.
+  template <int kColumns>
+  using SmemAtom = cute::conditional_t<
+      kColumns % 64 == 0, GMMA::Layout_K_SW128_Atom<Element>,
+      cute::conditional_t<kColumns % 32 == 0, GMMA::Layout_K_SW64_Atom<Element>,
+                          GMMA::Layout_K_SW32_Atom<Element>>>;
   template <int kRows, int kColumns, int kStages>
-  using SmemRing = decltype(tile_to_shape(GMMA::Layout_K_SW128_Atom<Element>{},
+  using SmemRing = decltype(tile_to_shape(SmemAtom<kColumns>{},
                                           Shape<Int<kRows>, Int<kColumns>, Int<kStages>>{}));
   // The same memory with rows and columns exchanged.
   template <int kRows, int kColumns, int kStages>
@@ -127,10 +141,16 @@ struct BwdTraits {
   using SmemLayoutQt = SmemRingTransposed<kBlockM, kHeadDim, kStagesQ>;   // (D, BLK_M, PIPE)
   using SmemLayoutDo = SmemRing<kBlockM, kHeadDim, kStagesDo>;            // (BLK_M, D, PIPE)
   using SmemLayoutDot = SmemRingTransposed<kBlockM, kHeadDim, kStagesDo>; // (D, BLK_M, PIPE)
-  using SmemLayoutKv = SmemTile<kBlockN, kHeadDim>;                       // (BLK_N, D)
+  using SmemLayoutV = decltype(tile_to_shape(SmemAtom<kHeadDim>{},
+                                             Shape<Int<kBlockN>, Int<kHeadDim>>{}));  // (BLK_N, D)
+  // The product dQ reads each warpgroup's columns of K by themselves, if columns are split.
+  static constexpr int kColumnsOfK =
+      kConfig.dq_product == DqProduct::kColumnsSplit ? kHeadDim / kNumMmaWarpgroups : kHeadDim;
+  using SmemLayoutK = decltype(tile_to_shape(SmemAtom<kColumnsOfK>{},
+                                             Shape<Int<kBlockN>, Int<kHeadDim>>{}));  // (BLK_N, D)
   using SmemLayoutKt = decltype(composition(
-      SmemLayoutKv{}, Layout<Shape<Int<kHeadDim>, Int<kBlockN>>,
-                             Stride<Int<kBlockN>, _1>>{}));                // (D, BLK_N)
+      SmemLayoutK{}, Layout<Shape<Int<kHeadDim>, Int<kBlockN>>,
+                            Stride<Int<kBlockN>, _1>>{}));                 // (D, BLK_N)
   // dS; wide: P too, stage 2 s beside dS in stage 2 s + 1, and there queries are contiguous.
   static constexpr int kTilesDs = (kIsWide ? 2 : 1) * kStagesDs;
   static constexpr int kRowsDs = kIsWide ? kBlockN : kBlockM;
@@ -142,20 +162,30 @@ struct BwdTraits {
   using SmemLayoutDst =
       cute::conditional_t<kIsWide, RingDs, RingDsTransposed>;              // (BLK_N, BLK_M, PIPE)
 
-  // A (seqlen, head_dim, heads, batch) tensor in global memory, 64-bit strides.
-  using GmemShape = Shape<int32_t, Int<kHeadDim>, int32_t, int32_t>;
-  using GmemStride = Stride<int64_t, _1, int64_t, int64_t>;
+  // A tensor in global memory, 64-bit strides: (seqlen, head_dim, heads, batch), or what
+  // common/ragged_tma.cuh makes of it. TMA fills columns between its head dim and kHeadDim with 0.
+  using GmemShape =
+      cute::conditional_t<kIsDense, Shape<int32_t, int32_t, int32_t, int32_t>, RaggedShape>;
+  using GmemStride =
+      cute::conditional_t<kIsDense, Stride<int64_t, _1, int64_t, int64_t>, RaggedStride>;
   using GmemTensor =
       decltype(make_tensor(make_gmem_ptr(static_cast<Element const*>(nullptr)),
                            make_layout(GmemShape{}, GmemStride{})));
-  using TmaM = decltype(make_tma_copy(SM90_TMA_LOAD{}, GmemTensor{},
-                                      SmemTile<kBlockM, kHeadDim>{}));
-  using TmaN = decltype(make_tma_copy(SM90_TMA_LOAD{}, GmemTensor{}, SmemLayoutKv{}));
+  using SmemTileM = decltype(tile_to_shape(SmemAtom<kHeadDim>{},
+                                           Shape<Int<kBlockM>, Int<kHeadDim>>{}));  // (BLK_M, D)
+  using TmaM = decltype(make_tma_copy(SM90_TMA_LOAD{}, GmemTensor{}, SmemTileM{}));
+  using TmaK = decltype(make_tma_copy(SM90_TMA_LOAD{}, GmemTensor{}, SmemLayoutK{}));
+  using TmaV = decltype(make_tma_copy(SM90_TMA_LOAD{}, GmemTensor{}, SmemLayoutV{}));
 
   static constexpr uint32_t kBytesM = kBlockM * kHeadDim * sizeof(Element);  // a Q or dO tile
   static constexpr uint32_t kBytesN = kBlockN * kHeadDim * sizeof(Element);  // a K or V tile
   static constexpr uint32_t kBytesRow = kBlockM * sizeof(float);  // lse or dpsum of a Q tile
   static constexpr uint32_t kBytesDqPart = kDqFloatsPerPart * sizeof(float);
+
+  CUTE_HOST_DEVICE static bool is_packed(BwdParams const& params) {
+    return kConfig.key.variant == Variant::kPackedFull ||
+           (kIsGeneral && params.packed.is_packed());
+  }
 
   // The grid of a call, with what this kernel was compiled for as constants: the policy's divisions
   // become shifts and multiplications, its mask branches fold away.
@@ -163,15 +193,28 @@ struct BwdTraits {
     schedule::TileGrid grid = params.grid;
     grid.block_m = kBlockM;
     grid.block_n = kBlockN;
-    if (kConfig.key.is_dense()) {
-      grid.mask = kIsCausal ? MaskKind::kCausal : MaskKind::kFull;
+    if constexpr (!kIsGeneral) {
+      grid.mask =
+          kConfig.key.variant == Variant::kCausal ? MaskKind::kCausal : MaskKind::kFull;
+    }
+    return grid;
+  }
+
+  // The grid of one sequence, as far as turns and Q tiles go: with its lengths. (batch, seqlen)
+  // kernels know the lengths without looking.
+  CUTE_HOST_DEVICE static schedule::TileGrid grid(BwdParams const& params,
+                                                  Sequence const& sequence) {
+    schedule::TileGrid grid = BwdTraits::grid(params);
+    if constexpr (!kIsDense) {
+      grid.seqlen_q = sequence.seqlen_q;
+      grid.seqlen_k = sequence.seqlen_k;
     }
     return grid;
   }
 
   struct SharedStorage {
-    alignas(1024) Element k[cosize_v<SmemLayoutKv>];
-    alignas(1024) Element v[cosize_v<SmemLayoutKv>];
+    alignas(1024) Element k[cosize_v<SmemLayoutK>];
+    alignas(1024) Element v[cosize_v<SmemLayoutV>];
     alignas(1024) Element q[cosize_v<SmemLayoutQ>];
     alignas(1024) Element dout[cosize_v<SmemLayoutDo>];
     alignas(1024) Element ds[cosize_v<SmemLayoutDs>];
@@ -183,7 +226,8 @@ struct BwdTraits {
     RingBarriers<kStagesQ> ring_q;    // also guards lse_log2
     RingBarriers<kStagesDo> ring_do;  // also guards dpsum
     RingBarriers<kStagesWork> ring_work;
-    schedule::WorkTile work[kStagesWork];  // n_block < 0: no work is left
+    Work work[kStagesWork];
+    int rank;  // the load lane's own: of the sequence that its last ticket fell in
     // A stage's phase: both dQ writers have made their last addition of the work tile.
     alignas(8) uint64_t adds_done[kStagesWork];
     // dq[..][wg] changes hands between MMA warpgroup wg and the two writer warps, which take
@@ -198,9 +242,10 @@ struct BwdTraits {
   struct MainArguments {
     TmaM tma_q;
     TmaM tma_do;
-    TmaN tma_k;
-    TmaN tma_v;
-    float scale_log2;  // softmax_scale * log2(e); read from the constant bank, costs no register
+    TmaK tma_k;
+    TmaV tma_v;
+    ScoreScale scores;      // read from the constant bank, costs no register
+    int q_tiles_of_a_head;  // in the workspace: from a query head's Q tiles to the next one's
     BwdParams params;
   };
 };

@@ -29,6 +29,43 @@ struct Sequence {
   int offset_k;
 };
 
+// Rows [offset, offset + length) of one sequence, of q or of k and v.
+struct SequenceRows {
+  int offset;
+  int length;
+};
+
+// Correctness: clamped to the tensor, whatever cu_seqlens and seqused hold.
+DASH_HOST_DEVICE constexpr SequenceRows sequence_rows(int const* cu_seqlens, int const* seqused,
+                                                      int total, int bidb) {
+  auto const clamp = [](int value, int low, int high) {
+    return value < low ? low : value > high ? high : value;
+  };
+  int const offset = clamp(cu_seqlens[bidb], 0, total);
+  int const own_length = clamp(cu_seqlens[bidb + 1], offset, total) - offset;
+  return {offset, seqused == nullptr ? own_length : clamp(seqused[bidb], 0, own_length)};
+}
+
+DASH_HOST_DEVICE constexpr SequenceRows query_rows(PackedSequences const& packed, int bidb) {
+  return sequence_rows(packed.cu_seqlens_q, packed.seqused_q, packed.total_q, bidb);
+}
+
+DASH_HOST_DEVICE constexpr SequenceRows key_rows(PackedSequences const& packed, int bidb) {
+  return sequence_rows(packed.cu_seqlens_k, packed.seqused_k, packed.total_k, bidb);
+}
+
+DASH_HOST_DEVICE constexpr Sequence sequence_of(PackedSequences const& packed, int bidb) {
+  SequenceRows const queries = query_rows(packed, bidb);
+  SequenceRows const keys = key_rows(packed, bidb);
+  return {queries.length, keys.length, queries.offset, keys.offset};
+}
+
+// Whether a sequence does not start before the previous one ends.
+DASH_HOST_DEVICE constexpr bool is_ascending(PackedSequences const& packed, int bidb) {
+  return packed.cu_seqlens_q[bidb] <= packed.cu_seqlens_q[bidb + 1] &&
+         packed.cu_seqlens_k[bidb] <= packed.cu_seqlens_k[bidb + 1];
+}
+
 // Tiles of `block` rows before sequence `bidb` of a packed problem, if every sequence but the last
 // is given one tile more than its whole ones: floor((offset + length) / block) + 1 is never less
 // than floor(offset / block) + ceil(length / block). Needs no prefix sum.

@@ -1,7 +1,7 @@
 // AnyOf<P...>: itself a policy; grid.schedule names the member that answers. Policies that differ
 // only in integers share one compiled kernel this way, so a policy costs no compile time. BuiltIn
-// is the set that the CPU path and the tools use; BuiltInFor<mask>, the members that support a
-// mask, is what a kernel for that mask needs.
+// is the set that the CPU path and the tools use; config/kernel_policies.hpp says which of them a
+// kernel needs.
 #pragma once
 
 #include <type_traits>
@@ -32,6 +32,7 @@ struct AnyOf<Head, Tail...> {
   static constexpr bool kBatchInvariant = (Head::kBatchInvariant && ... && Tail::kBatchInvariant);
   static constexpr bool kDeviceInvariant =
       (Head::kDeviceInvariant && ... && Tail::kDeviceInvariant);
+  static constexpr bool kLegalForPacked = (Head::kLegalForPacked && ... && Tail::kLegalForPacked);
 
   // Calls `ask` with an instance of the policy that `kind` names (the last one if none does; the
   // host rejects unknown names before a launch).
@@ -82,31 +83,29 @@ struct AnyOf<Head, Tail...> {
   }
 };
 
-// Kept is an AnyOf; adds those of the rest that support the mask.
-template <MaskKind kMask, class Kept, class... Rest>
-struct Supporting {
+// Kept is an AnyOf; adds those P of the rest for which Choice::includes<P>().
+template <class Choice, class Kept, class... Rest>
+struct Including {
   using type = Kept;
 };
-template <MaskKind kMask, class... Kept, class Head, class... Tail>
-struct Supporting<kMask, AnyOf<Kept...>, Head, Tail...>
-    : std::conditional_t<Head::supports(kMask), Supporting<kMask, AnyOf<Kept..., Head>, Tail...>,
-                         Supporting<kMask, AnyOf<Kept...>, Tail...>> {};
+template <class Choice, class... Kept, class Head, class... Tail>
+struct Including<Choice, AnyOf<Kept...>, Head, Tail...>
+    : std::conditional_t<Choice::template includes<Head>(),
+                         Including<Choice, AnyOf<Kept..., Head>, Tail...>,
+                         Including<Choice, AnyOf<Kept...>, Tail...>> {};
 
-template <MaskKind kMask, class... P>
-constexpr auto supporting(AnyOf<P...>) -> typename Supporting<kMask, AnyOf<>, P...>::type;
+// The AnyOf of those members of another one that a choice includes.
+template <class Choice, class... P>
+constexpr auto including(AnyOf<P...>) -> typename Including<Choice, AnyOf<>, P...>::type;
 
 using BuiltIn = AnyOf<Unordered, Ascending, ShortestFirst, Descending, Shift, SymmetricShift, Band,
                       Mirrored, Comb, Ring>;
-
-template <MaskKind kMask>
-using BuiltInFor = decltype(supporting<kMask>(BuiltIn{}));
 
 template <class... P>
 constexpr bool are_policies(AnyOf<P...>) {
   return (Policy<P> && ...);
 }
-static_assert(are_policies(BuiltIn{}) && Policy<BuiltIn> && Policy<BuiltInFor<MaskKind::kFull>> &&
-                  Policy<BuiltInFor<MaskKind::kCausal>>,
+static_assert(are_policies(BuiltIn{}) && Policy<BuiltIn>,
               "every built-in schedule fulfils the policy contract");
 
 }  // namespace dash::schedule

@@ -1,6 +1,6 @@
 // band: a band of few KV tiles of each head runs at a time, many heads side by side. KV tiles count
-// upwards; Q tiles count upwards for a full mask, downwards under a causal mask, so that each
-// contributor of a Q tile reaches it later than its predecessor.
+// upwards; Q tiles count upwards for a full mask, downwards under a causal mask or a window,
+// so that each contributor of a Q tile reaches it later than its predecessor.
 #pragma once
 
 #include "schedule/policy.hpp"

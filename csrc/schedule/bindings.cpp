@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <climits>
+#include <cstdint>
 #include <numeric>
 #include <optional>
 #include <stdexcept>
@@ -13,6 +15,7 @@
 #include "config/bwd_config.hpp"
 #include "config/fwd_config.hpp"
 #include "schedule/choose.hpp"
+#include "schedule/sequence_grid.hpp"
 #include "schedule/simulate.hpp"
 #include "schedule/timeline.hpp"
 
@@ -36,14 +39,44 @@ ScheduleKind kind_of(std::string const& name) {
   throw std::invalid_argument("schedule='" + name + "' is not known; see schedules()");
 }
 
-MaskKind mask_of(bool causal) { return causal ? MaskKind::kCausal : MaskKind::kFull; }
+// (left, right) as the operators take it: negative is no limit.
+using Window = std::pair<int64_t, int64_t>;
 
-KernelKey key_of(std::string const& dtype, int head_dim, bool causal) {
+MaskKind mask_of(Window window) { return schedule::mask_of(window.first, window.second); }
+
+// A limit that no length reaches is none.
+int int_limit(int64_t limit) { return static_cast<int>(std::clamp<int64_t>(limit, -1, INT_MAX)); }
+
+// What else a kernel is found by.
+struct Features {
+  bool is_packed;
+  bool has_softcap;
+};
+
+KernelKey key_of(std::string const& dtype, int head_dim, Window window, Features features) {
   if (dtype != "bf16" && dtype != "fp16") {
     throw std::invalid_argument("dtype='" + dtype + "' is not known; 'bf16' and 'fp16' are");
   }
-  return {.dtype = dtype == "bf16" ? DType::kBf16 : DType::kFp16, .head_dim = head_dim,
-          .mask = mask_of(causal)};
+  int const compiled = kernel_head_dim(head_dim, head_dim);
+  if (compiled == 0) {
+    throw std::invalid_argument("head_dim=" + std::to_string(head_dim) + " is above the maximum " +
+                                std::to_string(kMaxHeadDim));
+  }
+  return {.dtype = dtype == "bf16" ? DType::kBf16 : DType::kFp16, .head_dim = compiled,
+          .variant = variant_of(compiled, mask_of(window), features.is_packed,
+                                features.has_softcap)};
+}
+
+std::string_view variant_name(Variant variant) {
+  constexpr std::array<std::string_view, 4> kNames = {"full", "causal", "packed_full", "general"};
+  return kNames[static_cast<std::size_t>(variant)];
+}
+
+// (compiled head dim, variant), as a kernel's name has them
+std::tuple<int, std::string_view> kernel_name_words(int head_dim, Window window, bool packed,
+                                                    bool softcap) {
+  KernelKey const key = key_of("bf16", head_dim, window, {packed, softcap});
+  return {key.head_dim, variant_name(key.variant)};
 }
 
 std::vector<std::string_view> schedules() {
@@ -63,10 +96,34 @@ WorkTile tile_of(int n_block, int bidh) { return {.n_block = n_block, .bidh = bi
 using Tile = std::tuple<int, int, int>;
 Tile tuple_of(WorkTile const& tile) { return {tile.n_block, tile.bidh, tile.bidb}; }
 
-GridShape shape_of(std::string const& dtype, int head_dim, bool causal,
-                   std::array<int, 5> const& sizes) {
+GridShape shape_of(std::string const& dtype, int head_dim, Window window,
+                   std::array<int, 5> const& sizes, Features features) {
   auto const [batch, seqlen_q, seqlen_k, num_heads, num_heads_k] = sizes;
-  return {key_of(dtype, head_dim, causal), batch, seqlen_q, seqlen_k, num_heads, num_heads_k};
+  return {.key = key_of(dtype, head_dim, window, features), .batch = batch, .seqlen_q = seqlen_q,
+          .seqlen_k = seqlen_k, .num_heads = num_heads, .num_heads_k = num_heads_k,
+          .mask = mask_of(window), .window_left = int_limit(window.first),
+          .window_right = int_limit(window.second), .is_packed = features.is_packed};
+}
+
+// Any tiles, for tests and pictures.
+TileGrid grid_of(int seqlen_q, int seqlen_k, int block_m, int block_n, int num_heads, int batch,
+                 Window window, std::string const& schedule, int section) {
+  MaskKind const mask = mask_of(window);
+  bool const is_window = mask == MaskKind::kWindow;
+  return {.seqlen_q = seqlen_q, .seqlen_k = seqlen_k, .block_m = block_m, .block_n = block_n,
+          .num_heads = num_heads, .batch = batch, .mask = mask, .schedule = kind_of(schedule),
+          .section = section,
+          .window_left = is_window ? window_limit(int_limit(window.first), seqlen_k) : 0,
+          .window_right = is_window ? window_limit(int_limit(window.second), seqlen_q) : 0};
+}
+
+// The grid's window as TileGrid takes it; a limit of a window mask that no key exceeds is the one
+// that stands in its place.
+Window window_of(TileGrid const& grid) {
+  if (grid.mask == MaskKind::kWindow) {
+    return {grid.window_left, grid.window_right};
+  }
+  return {-1, grid.mask == MaskKind::kCausal ? 0 : -1};
 }
 
 // (is_repeatable, is_batch_invariant, is_device_invariant)
@@ -83,21 +140,17 @@ std::tuple<std::string_view, bool> choose(GridShape const& shape, std::optional<
 }
 
 void bind_structs(py::module_& m) {
-  auto const make_any = [](int seqlen_q, int seqlen_k, int block_m, int block_n, int num_heads,
-                           int batch, bool causal, std::string const& schedule, int section) {
-    return TileGrid{seqlen_q, seqlen_k, block_m, block_n, num_heads, batch, mask_of(causal),
-                    kind_of(schedule), section};
-  };
   using G = TileGrid;
   py::class_<G>(m, "TileGrid")
-      .def(py::init(make_any), "seqlen_q"_a, "seqlen_k"_a, "block_m"_a, "block_n"_a,
-           "num_heads"_a = 1, "batch"_a = 1, "causal"_a = false, "schedule"_a = Band::kName,
+      .def(py::init(&grid_of), "seqlen_q"_a, "seqlen_k"_a, "block_m"_a, "block_n"_a,
+           "num_heads"_a = 1, "batch"_a = 1, "window"_a = Window{-1, -1},
+           "schedule"_a = Band::kName,
            "section"_a = 1)
       .def_readonly("seqlen_q", &G::seqlen_q).def_readonly("seqlen_k", &G::seqlen_k)
       .def_readonly("block_m", &G::block_m).def_readonly("block_n", &G::block_n)
       .def_readonly("num_heads", &G::num_heads).def_readonly("batch", &G::batch)
       .def_readonly("section", &G::section)
-      .def_property_readonly("causal", [](G const& g) { return g.mask == MaskKind::kCausal; })
+      .def_property_readonly("window", window_of)
       .def_property_readonly("schedule", [](G const& g) { return name_of(g.schedule); })
       .def("m_begin", &G::m_begin, "n_block"_a).def("m_end", &G::m_end, "n_block"_a)
       .def("n_begin", &G::n_begin, "m_block"_a).def("n_end", &G::n_end, "m_block"_a)
@@ -112,7 +165,8 @@ void bind_configs(py::module_& m) {
   py::class_<B>(m, "BwdConfig")
       .def_readonly("block_m", &B::block_m).def_readonly("block_n", &B::block_n)
       .def_readonly("stages_q", &B::stages_q).def_readonly("stages_do", &B::stages_do)
-      .def_readonly("stages_ds", &B::stages_ds).def_readonly("mma_registers", &B::mma_registers)
+      .def_readonly("stages_ds", &B::stages_ds).def_readonly("stages_dq", &B::stages_dq)
+     .def_readonly("mma_registers", &B::mma_registers)
       .def_readonly("load_registers", &B::load_registers);
   using F = FwdConfig;
   py::class_<F>(m, "FwdConfig")
@@ -121,32 +175,49 @@ void bind_configs(py::module_& m) {
       .def_readonly("stages_kv", &F::stages_kv).def_readonly("mma_registers", &F::mma_registers)
       .def_readonly("load_registers", &F::load_registers);
   m.def("supported_head_dims", [] { return kHeadDims; });
-  m.def("bwd_config", [](std::string const& dtype, int head_dim, bool causal) {
-    return bwd_config(key_of(dtype, head_dim, causal));
-  }, "dtype"_a, "head_dim"_a, "causal"_a);
-  m.def("fwd_config", [](std::string const& dtype, int head_dim, bool causal) {
-    return fwd_config(key_of(dtype, head_dim, causal));
-  }, "dtype"_a, "head_dim"_a, "causal"_a);
-  m.def("make_grid", [](std::string const& dtype, int head_dim, bool causal, int batch, int sq,
-                        int sk, int num_heads, int num_heads_k, std::string const& schedule) {
-    return make_grid(shape_of(dtype, head_dim, causal, {batch, sq, sk, num_heads, num_heads_k}),
-                     kind_of(schedule), split_schedule(schedule).section);
-  }, "dtype"_a, "head_dim"_a, "causal"_a, "batch"_a, "seqlen_q"_a, "seqlen_k"_a, "num_heads"_a,
-     "num_heads_k"_a, "schedule"_a);
-  m.def("choose", [](std::string const& dtype, int head_dim, bool causal, int batch, int sq, int sk,
-                     int num_heads, int num_heads_k, std::optional<int> num_ctas) {
-    return choose(shape_of(dtype, head_dim, causal, {batch, sq, sk, num_heads, num_heads_k}),
-                  num_ctas);
-  }, "dtype"_a, "head_dim"_a, "causal"_a, "batch"_a, "seqlen_q"_a, "seqlen_k"_a, "num_heads"_a,
-     "num_heads_k"_a, "num_ctas"_a = py::none(),
+  m.def("bwd_config", [](std::string const& dtype, int head_dim, Window window, bool packed,
+                         bool softcap) {
+    return bwd_config(key_of(dtype, head_dim, window, {packed, softcap}));
+  }, "dtype"_a, "head_dim"_a, "window"_a, py::kw_only(), "packed"_a = false, "softcap"_a = false);
+  m.def("fwd_config", [](std::string const& dtype, int head_dim, Window window, bool packed,
+                         bool softcap) {
+    return fwd_config(key_of(dtype, head_dim, window, {packed, softcap}));
+  }, "dtype"_a, "head_dim"_a, "window"_a, py::kw_only(), "packed"_a = false, "softcap"_a = false);
+  m.def("kernel_name_words", kernel_name_words, "head_dim"_a, "window"_a, "packed"_a = false,
+        "softcap"_a = false, "(compiled head dim, variant) of the kernel that serves such calls");
+}
+
+// head_dim is the larger one of q, k and of v; packed: batch counts the sequences, and the lengths
+// are the greatest ones.
+void bind_calls(py::module_& m) {
+  m.def("make_grid", [](std::string const& dtype, int head_dim, Window window, int batch, int sq,
+                        int sk, int num_heads, int num_heads_k, std::string const& schedule,
+                        bool packed, bool softcap) {
+    GridShape const shape = shape_of(dtype, head_dim, window,
+                                     {batch, sq, sk, num_heads, num_heads_k}, {packed, softcap});
+    return make_grid(shape, kind_of(schedule), split_schedule(schedule).section);
+  }, "dtype"_a, "head_dim"_a, "window"_a, "batch"_a, "seqlen_q"_a, "seqlen_k"_a, "num_heads"_a,
+     "num_heads_k"_a, "schedule"_a, py::kw_only(), "packed"_a = false, "softcap"_a = false);
+  m.def("choose", [](std::string const& dtype, int head_dim, Window window, int batch, int sq,
+                     int sk, int num_heads, int num_heads_k, std::optional<int> num_ctas,
+                     bool packed, bool softcap) {
+    return choose(shape_of(dtype, head_dim, window, {batch, sq, sk, num_heads, num_heads_k},
+                           {packed, softcap}), num_ctas);
+  }, "dtype"_a, "head_dim"_a, "window"_a, "batch"_a, "seqlen_q"_a, "seqlen_k"_a, "num_heads"_a,
+     "num_heads_k"_a, "num_ctas"_a = py::none(), py::kw_only(), "packed"_a = false,
+     "softcap"_a = false,
      "(name, depends_on_batch) of schedule='auto'; num_ctas: CTAs that can be resident, None: all");
+  m.def("sequence_grid", sequence_grid, "grid"_a, "seqlen_q"_a, "seqlen_k"_a,
+        "the grid of one sequence of a packed problem");
 }
 
 void bind_orders(py::module_& m) {
   m.def("schedules", schedules);
-  m.def("supports", [](std::string const& name, bool causal) {
-    return named(kind_of(name)).supports(mask_of(causal));
-  }, "name"_a, "causal"_a, "whether it is legal for some shape under the mask");
+  m.def("supports", [](std::string const& name, Window window, bool packed) {
+    NamedPolicy const& policy = named(kind_of(name));
+    return policy.supports(mask_of(window)) && (policy.is_legal_for_packed || !packed);
+  }, "name"_a, "window"_a, "packed"_a = false,
+     "whether it is legal for some shape under the mask; packed: for every one");
   m.def("legal_for", [](std::string const& name) { return named(kind_of(name)).legal_for; },
         "name"_a, "what it is legal for, in words");
   m.def("claims", claims, "name"_a);
@@ -223,6 +294,7 @@ void bind_timeline(py::module_& m) {
 PYBIND11_MODULE(_schedule, m) {
   bind_structs(m);
   bind_configs(m);
+  bind_calls(m);
   bind_orders(m);
   bind_timeline(m);
 }

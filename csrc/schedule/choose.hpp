@@ -20,13 +20,14 @@ struct NamedPolicy {
   bool is_repeatable;
   bool is_batch_invariant;
   bool is_device_invariant;
+  bool is_legal_for_packed;  // where the mask is supported
   bool (*supports)(MaskKind);
 };
 
 template <class P>
 constexpr NamedPolicy named_policy(P) {
   return {P::kName, P::kKind, P::kLegalFor, P::kRepeatable, P::kBatchInvariant,
-          P::kDeviceInvariant, [](MaskKind mask) { return P::supports(mask); }};
+          P::kDeviceInvariant, P::kLegalForPacked, [](MaskKind mask) { return P::supports(mask); }};
 }
 
 template <class... P>
@@ -77,7 +78,16 @@ constexpr NamedPolicy const& named(ScheduleKind kind) {
   return kNamedPolicies.back();
 }
 
-// A call, as far as its schedule depends on it.
+// The mask of a window as the operators take it: a negative limit is none.
+constexpr MaskKind mask_of(int64_t window_left, int64_t window_right) {
+  if (window_left >= 0 || window_right > 0) {
+    return MaskKind::kWindow;
+  }
+  return window_right == 0 ? MaskKind::kCausal : MaskKind::kFull;
+}
+
+// A call, as far as its schedule depends on it. Packed: batch counts the sequences, and the lengths
+// are the greatest ones.
 struct GridShape {
   KernelKey key;
   int batch;
@@ -85,9 +95,16 @@ struct GridShape {
   int seqlen_k;
   int num_heads;    // query heads
   int num_heads_k;  // KV heads
+  MaskKind mask;
+  int window_left;   // read under a window mask only; negative: no limit
+  int window_right;
+  bool is_packed;
 
   constexpr int group_size() const { return num_heads / max_int(num_heads_k, 1); }
-  constexpr int num_lists() const { return max_int(batch * num_heads_k, 1); }
+  // (batch entry, KV head) lists that sections are cut from: in a packed problem one sequence's.
+  constexpr int num_lists() const {
+    return max_int(is_packed ? num_heads_k : batch * num_heads_k, 1);
+  }
 };
 
 // As many lists a section as divide them evenly into sections of `target` or a few more.
@@ -131,7 +148,7 @@ constexpr int choose_section(GridShape const& shape, ScheduleKind kind) {
       return even_section(shape, 16);
     case ScheduleKind::kBand:
       // Tuning: best or within 2 % of it on an H200 (bench/schedule_table.json).
-      return even_section(shape, shape.key.mask == MaskKind::kFull ? 16 : 32);
+      return even_section(shape, shape.mask == MaskKind::kFull ? 16 : 32);
     case ScheduleKind::kUnordered:
       return min_int(max_int(even_section(shape, 16), l2_section(shape)), shape.num_lists());
     default:
@@ -139,14 +156,29 @@ constexpr int choose_section(GridShape const& shape, ScheduleKind kind) {
   }
 }
 
-// The grid that kernel, CPU path and tools walk for one call.
+// A window's limit as TileGrid has it.
+constexpr int window_limit(int limit, int seqlen) {
+  return limit < 0 ? seqlen : min_int(limit, seqlen);
+}
+
+// The grid that kernel, CPU path and tools walk for one call; a packed one's sequences have each
+// the sequence_grid of it.
 constexpr TileGrid make_grid(GridShape const& shape, ScheduleKind schedule, int section = 0) {
   BwdConfig const config = bwd_config(shape.key);
+  bool const is_window = shape.mask == MaskKind::kWindow;
   return {.seqlen_q = shape.seqlen_q, .seqlen_k = shape.seqlen_k, .block_m = config.block_m,
           .block_n = config.block_n, .num_heads = shape.num_heads_k, .batch = shape.batch,
-          .mask = shape.key.mask, .schedule = schedule,
+          .mask = shape.mask, .schedule = schedule,
           .section = section > 0 ? min_int(section, shape.num_lists())
-                                 : choose_section(shape, schedule)};
+                                 : choose_section(shape, schedule),
+          .window_left = is_window ? window_limit(shape.window_left, shape.seqlen_k) : 0,
+          .window_right = is_window ? window_limit(shape.window_right, shape.seqlen_q) : 0};
+}
+
+// Whether the call can have the schedule, on a device where its gang fits.
+constexpr bool is_legal(GridShape const& shape, ScheduleKind schedule) {
+  return (named(schedule).is_legal_for_packed || !shape.is_packed) &&
+         BuiltIn::is_legal(make_grid(shape, schedule));
 }
 
 // What schedule="auto" means for a call.
@@ -155,15 +187,19 @@ struct ScheduleChoice {
   bool depends_on_batch;  // another batch size could mean another order
 };
 
-// schedule="auto": band, which suits many waves of work tiles, and for few waves what keeps the SMs
-// busy. Tuning: bench/schedule_table.json, measured on an H200, whose 132 SMs make a wave.
+// schedule="auto": band, which suits windows, packed sequences and many waves of work tiles, and for
+// few waves what keeps the SMs busy. Tuning: bench/schedule_table.json, measured on an H200, whose
+// 132 SMs make a wave.
 constexpr ScheduleChoice choose_schedule(GridShape const& shape) {
+  if (shape.is_packed || shape.mask == MaskKind::kWindow) {
+    return {ScheduleKind::kBand, false};
+  }
   constexpr int kWave = 132;
   constexpr int kMostGang = 64;  // fits every Hopper part, so that the order is the same on all
   int const n_blocks = ceil_div(shape.seqlen_k, bwd_config(shape.key).block_n);
   int64_t const tiles_of_one = int64_t{n_blocks} * shape.num_heads_k;
   int64_t const tiles = tiles_of_one * shape.batch;
-  if (shape.key.mask == MaskKind::kFull) {
+  if (shape.mask == MaskKind::kFull) {
     bool const is_possible = n_blocks <= kMostGang &&
                              Shift::is_legal(make_grid(shape, ScheduleKind::kShift)) &&
                              tiles_of_one < 5 * kWave;

@@ -18,6 +18,10 @@ namespace dash::schedule {
 // An item is what one ticket stands for: `work(grid, ticket)`, then next_tile of that, and so on
 // until no_tile(). One CTA runs the tiles of an item one after the other.
 //
+// In a packed problem each sequence is a grid of its own (sequence_grid.hpp), and its tickets follow
+// those of the sequence before it. kLegalForPacked: whatever the lengths, which only the device
+// knows, is_legal is supports(mask) and gang_size is 1.
+//
 // gang_size > 1: the items of a gang wait for each other, so that many CTAs must be resident at
 // once, and a CTA may not take a ticket before it has made the last addition of its present item.
 template <class P>
@@ -28,6 +32,7 @@ concept Policy = requires(TileGrid const& grid, WorkTile const& tile, MaskKind m
   { P::kRepeatable } -> std::convertible_to<bool>;
   { P::kBatchInvariant } -> std::convertible_to<bool>;
   { P::kDeviceInvariant } -> std::convertible_to<bool>;
+  { P::kLegalForPacked } -> std::convertible_to<bool>;
   { P::supports(mask) } -> std::same_as<bool>;   // legal for some grid with this mask
   { P::is_legal(grid) } -> std::same_as<bool>;   // asked on the host only
   { P::gang_size(grid) } -> std::same_as<int>;   // asked on the host only
@@ -46,6 +51,7 @@ struct Ordered {
   static constexpr bool kRepeatable = true;
   static constexpr bool kBatchInvariant = true;
   static constexpr bool kDeviceInvariant = true;
+  static constexpr bool kLegalForPacked = false;
 
   DASH_HOST_DEVICE static constexpr bool is_ordered(TileGrid const&) { return true; }
   DASH_HOST_DEVICE static constexpr int num_tickets(TileGrid const& grid) {
@@ -61,6 +67,8 @@ struct Ordered {
 
 // Along every chain of turns the tickets increase: no deadlock with one CTA or more.
 struct Monotone : Ordered {
+  static constexpr bool kLegalForPacked = true;
+
   DASH_HOST_DEVICE static constexpr int gang_size(TileGrid const&) { return 1; }
 };
 

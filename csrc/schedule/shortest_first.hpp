@@ -9,10 +9,10 @@ namespace dash::schedule {
 struct ShortestFirst : Monotone {
   static constexpr char const* kName = "shortest_first";
   static constexpr ScheduleKind kKind = ScheduleKind::kShortestFirst;
-  static constexpr char const* kLegalFor = "a causal mask";
+  static constexpr char const* kLegalFor = "a causal mask or a window";
 
   DASH_HOST_DEVICE static constexpr bool supports(MaskKind mask) {
-    return mask == MaskKind::kCausal;
+    return mask != MaskKind::kFull;
   }
   DASH_HOST_DEVICE static constexpr bool is_legal(TileGrid const& grid) {
     return supports(grid.mask);

@@ -1,0 +1,103 @@
+// Stage 2a, load warp (one lane): the next work tile. The rest of the present item, or else what a
+// new ticket stands for: with packed sequences, a ticket of the sequence that it falls in.
+#pragma once
+
+#include "bwd/q_tiles.cuh"
+#include "bwd/traits.cuh"
+#include "common/sequence_order.cuh"
+#include "schedule/sequence_grid.hpp"
+
+namespace dash::bwd {
+
+// Correctness: members of a gang wait for each other, so that two of them may not meet in one CTA:
+// no ticket is taken before this CTA's last addition (docs/schedules.md).
+// Arrives: each dQ writer (2), once a work tile. Waits: the load lane, for the work tile before last
+// and for the last: an item has two at most. Each has a barrier of its own, whose next phase cannot
+// end before the load lane publishes another work tile, so that no parity is ambiguous.
+template <class Traits>
+CUTE_DEVICE void wait_for_own_adds(typename Traits::SharedStorage& smem, PackedCounts counts) {
+  auto const before_last = RingState<Traits::kStagesWork>::at(counts.work_tiles());
+  cutlass::arch::ClusterBarrier::wait(&smem.adds_done[before_last.stage], before_last.phase ^ 1);
+  auto const last = RingState<Traits::kStagesWork>::at(counts.last_work_tile());
+  cutlass::arch::ClusterBarrier::wait(&smem.adds_done[last.stage], last.phase);
+}
+
+// A work tile of a (batch, seqlen) problem.
+template <class Traits>
+CUTE_DEVICE Work dense_work(BwdParams const& params, schedule::WorkTile const& tile) {
+  if constexpr (Traits::kIsDense) {
+    return {.tile = tile};
+  } else {
+    schedule::TileGrid const grid = Traits::grid(params);
+    return {.tile = tile,
+            .sequence = {grid.seqlen_q, grid.seqlen_k, 0, 0},
+            .first_q_tile = tile.bidb * params.num_heads * grid.num_m_blocks()};
+  }
+}
+
+// The grid of all sequences that are alike.
+template <class Traits>
+CUTE_DEVICE schedule::TileGrid hidden_grid(BwdParams const& params) {
+  schedule::TileGrid grid = Traits::grid(params);
+  // Tuning: hidden from the optimiser, or it prepares the policy's divisions before the loop and
+  // keeps them in registers that this warp does not have.
+  asm volatile("" : "+r"(grid.section), "+r"(grid.num_heads), "+r"(grid.seqlen_k),
+               "+r"(grid.batch));
+  return grid;
+}
+
+template <class Traits>
+CUTE_DEVICE Work take_dense_work(typename Traits::MainArguments const& arguments,
+                                 typename Traits::SharedStorage& smem, PackedCounts counts) {
+  BwdParams const& params = arguments.params;
+  schedule::TileGrid const grid = hidden_grid<Traits>(params);
+  schedule::WorkTile const previous =
+      smem.work[counts.last_work_tile() % Traits::kStagesWork].tile;
+  if (previous.n_block >= 0) {
+    schedule::WorkTile const next = Traits::Policy::next_tile(grid, previous);
+    if (next.n_block >= 0) {
+      return dense_work<Traits>(params, next);
+    }
+    if (params.gang_size > 1) {
+      wait_for_own_adds<Traits>(smem, counts);
+    }
+  }
+  int const ticket = atomicAdd(params.ticket, 1);
+  return dense_work<Traits>(params, ticket < Traits::Policy::num_tickets(grid)
+                                        ? Traits::Policy::work(grid, ticket)
+                                        : schedule::no_tile());
+}
+
+// Invariant: policies that are legal for packed sequences have items of one work tile and no gangs.
+template <class Traits>
+CUTE_DEVICE Work take_packed_work(typename Traits::MainArguments const& arguments,
+                                  typename Traits::SharedStorage& smem) {
+  BwdParams const& params = arguments.params;
+  int const ticket = atomicAdd(params.ticket, 1);
+  int const* const ticket_begin = params.ticket_begin;
+  if (ticket >= ticket_begin[params.grid.batch]) {
+    return {.tile = schedule::no_tile()};
+  }
+  int const rank = rank_of_ticket(ticket_begin, params.grid.batch, ticket, smem.rank);
+  smem.rank = rank;
+  int const bidb = params.sequence_order[rank];
+  Sequence const sequence = sequence_of(params.packed, bidb);
+  schedule::TileGrid const grid = schedule::sequence_grid(
+      hidden_grid<Traits>(params), sequence.seqlen_q, sequence.seqlen_k);
+  return {.tile = Traits::Policy::work(grid, ticket - ticket_begin[rank]),
+          .sequence = sequence,
+          .first_q_tile = first_padded_tile(sequence.offset_q, bidb, Traits::kBlockM)};
+}
+
+template <class Traits>
+CUTE_DEVICE Work take_work(typename Traits::MainArguments const& arguments,
+                           typename Traits::SharedStorage& smem, PackedCounts counts) {
+  if constexpr (Traits::kIsDense) {
+    return take_dense_work<Traits>(arguments, smem, counts);
+  } else {
+    return Traits::is_packed(arguments.params) ? take_packed_work<Traits>(arguments, smem)
+                                               : take_dense_work<Traits>(arguments, smem, counts);
+  }
+}
+
+}  // namespace dash::bwd
