@@ -73,9 +73,6 @@ CUTE_DEVICE void mma_work_loop(typename Traits::MainArguments const& arguments,
     using TileDkv = typename Traits::AccumulatorShapeDkv;
     Tensor tdKrdK = partition_fragment_C(typename Traits::MmaDkv{}, TileDkv{});
     Tensor tdVrdV = partition_fragment_C(typename Traits::MmaDkv{}, TileDkv{});
-    // Of one part of the dQ tile.
-    Tensor tdQrdQ =
-        partition_fragment_C(typename Traits::MmaDq{}, typename Traits::PartShapeDq{});
     clear(tdKrdK);
     clear(tdVrdV);
     // Arrives: TMA's bytes, or the load lane if there is no Q tile. Waits: every MMA thread.
@@ -85,13 +82,10 @@ CUTE_DEVICE void mma_work_loop(typename Traits::MainArguments const& arguments,
     for_each_q_tile<Traits>(params, tile, work.sequence, [&](QTile q_tile) {
       TileMask const mask = tile_mask<Traits>(Traits::grid(params, work.sequence),
                                               q_tile.m_block, tile.n_block);
-      StepInput const input{mask, arguments.scores, tile_count, q_tile.is_first};
-      mma_step<Traits>(operands, smem, input, tdKrdK, tdVrdV, tdQrdQ);
+      StepInput const input{mask, arguments.scores, tile_count};
+      mma_step<Traits>(operands, smem, input, tdKrdK, tdVrdV);
       ++tile_count;
     });
-    bool const has_q_tiles =
-        Traits::grid(params, work.sequence).num_steps(tile.n_block) > 0;
-    hand_over_last_part<Traits>(smem, tdQrdQ, tile_count - 1, has_q_tiles, thread);
     // Arrives: each MMA warp, all its products done. Waits: the load warp.
     consumer_release(smem.ring_k, state_kv);
     consumer_release(smem.ring_v, state_kv);

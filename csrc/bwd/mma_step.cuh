@@ -8,7 +8,6 @@
 #include "bwd/traits.cuh"
 #include "common/layout.cuh"
 #include "common/named_barrier.cuh"
-#include "common/store_shared.cuh"
 #include "common/wgmma.cuh"
 
 namespace dash::bwd {
@@ -59,24 +58,17 @@ CUTE_DEVICE void issue_dq(Operands const& operands, Acc& tdQrdQ, int stage) {
   }
 }
 
-// A part of a Q tile's dQ, as its hand-over counts it.
-struct DqPart {
-  int tile_count;
-  int part;
-  bool is_due;  // false: nothing is handed over
-};
-
 // This warpgroup's share of a part of the dQ tile -> shared memory, in register order (postprocess
 // undoes it): 16-byte pieces, thread fastest, so that no two lanes meet in a bank.
 template <class Traits, class Acc>
 CUTE_DEVICE void hand_over_dq(typename Traits::SharedStorage& smem, Acc const& tdQrdQ,
-                              DqPart const& of, int thread) {
+                              int tile_count, int thread, int part = 0) {
   static_assert(decltype(size(tdQrdQ))::value * 128 == Traits::kDqFloatsPerPart);
   int const warpgroup = thread / 128;
   // The part that had this stage before.
-  int const previous = of.part > 0 ? of.tile_count : of.tile_count - Traits::kStagesDq;
-  int const previous_part = of.part > 0 ? of.part - 1 : Traits::kDqParts - 1;
-  if (of.is_due && previous >= 0) {
+  int const previous = part > 0 ? tile_count : tile_count - Traits::kStagesDq;
+  int const previous_part = part > 0 ? part - 1 : Traits::kDqParts - 1;
+  if (previous >= 0) {
     // Arrives: the writer lane (1) of the part that had this stage. Waits: this warpgroup.
     // Protects: the stage from being overwritten while the copy engine reads it.
     cutlass::arch::ClusterBarrier::wait(
@@ -84,26 +76,20 @@ CUTE_DEVICE void hand_over_dq(typename Traits::SharedStorage& smem, Acc const& t
         (previous / kNumDqWriters * Traits::kDqParts + previous_part) % 2);
   }
   float4* const target =
-      reinterpret_cast<float4*>(smem.dq[of.tile_count % Traits::kStagesDq][warpgroup]) +
+      reinterpret_cast<float4*>(smem.dq[tile_count % Traits::kStagesDq][warpgroup]) +
       thread % 128;
   CUTE_UNROLL
   for (int i = 0; i < size(tdQrdQ); i += 4) {
-    float4 const piece =
+    target[(i / 4) * 128] =
         make_float4(tdQrdQ(i), tdQrdQ(i + 1), tdQrdQ(i + 2), tdQrdQ(i + 3));
-    if constexpr (Traits::kDqParts == 1) {
-      target[(i / 4) * 128] = piece;
-    } else {
-      store_shared_if(of.is_due, target + (i / 4) * 128, piece);
-    }
   }
   // Arrives: each warp (4) of the warpgroup, after every lane's generic -> async proxy fence.
   // Waits: the writer of this Q tile.
   asm volatile("" ::: "memory");
   cutlass::arch::fence_view_async_shared();
   __syncwarp();
-  if (of.is_due && thread % 32 == 0) {
-    cutlass::arch::ClusterBarrier::arrive(
-        &smem.dq_full[of.tile_count % kNumDqWriters][warpgroup]);
+  if (thread % 32 == 0) {
+    cutlass::arch::ClusterBarrier::arrive(&smem.dq_full[tile_count % kNumDqWriters][warpgroup]);
   }
 }
 
@@ -111,14 +97,12 @@ struct StepInput {
   TileMask mask;
   ScoreScale const& scores;
   int tile_count;  // Q tiles this CTA has seen before this one
-  bool is_first;   // of its work tile
 };
 
-template <class Traits, class Operands, class AccDkv, class AccDq>
+template <class Traits, class Operands, class AccDkv>
   requires(!Traits::kIsWide)
 CUTE_DEVICE void mma_step(Operands const& operands, typename Traits::SharedStorage& smem,
-                          StepInput const& input, AccDkv& tdKrdK, AccDkv& tdVrdV,
-                          AccDq& tdQrdQ) {
+                          StepInput const& input, AccDkv& tdKrdK, AccDkv& tdVrdV) {
   using Element = typename Traits::Element;
   // Tuning: the rings advance together, so one counter is their state; three states spill.
   auto const state_q = RingState<Traits::kStagesQ>::at(input.tile_count);
@@ -164,6 +148,7 @@ CUTE_DEVICE void mma_step(Operands const& operands, typename Traits::SharedStora
       mma_dkv, tdVrP, rematerialize(operands.tdVrdO)(_, _, _, state_do.stage), tdVrdV);
   publish_ds<Traits>(smem, rdS, stage_ds, thread);
 
+  Tensor tdQrdQ = partition_fragment_C(typename Traits::MmaDq{}, typename Traits::TileShapeDq{});
   issue_dq<Traits>(operands, tdQrdQ, stage_ds);
   gemm_wait<1>(tdVrdV);
   // Arrives: each MMA warp (8). Waits: the load warp, before it refills the stage.
@@ -173,7 +158,7 @@ CUTE_DEVICE void mma_step(Operands const& operands, typename Traits::SharedStora
   gemm_issue<Accumulate::kAdd>(
       mma_dkv, tdKrdS, rematerialize(operands.tdKrQ)(_, _, _, state_q.stage), tdKrdK);
   gemm_wait<1>(tdQrdQ);
-  hand_over_dq<Traits>(smem, tdQrdQ, {input.tile_count, 0, true}, thread);
+  hand_over_dq<Traits>(smem, tdQrdQ, input.tile_count, thread);
   gemm_wait<0>(tdKrdK);
   consumer_release(smem.ring_q, state_q);
 }

@@ -101,21 +101,10 @@ CUTE_DEVICE void issue_dq_part(Operands const& operands, Acc& tdQrdQ, int index_
                                      make_tensor(tdQrK.data(), layout), tdQrdQ);
 }
 
-// The dQ tile's second part, if it has one. Tuning: handed over in the next step, after its first
-// products are issued, because the copy engine is still busy with the first part in this one.
-template <class Traits, class Acc>
-CUTE_DEVICE void hand_over_last_part(typename Traits::SharedStorage& smem, Acc const& tdQrdQ,
-                                     int tile_count, bool is_due, int thread) {
-  if constexpr (Traits::kDqParts > 1) {
-    hand_over_dq<Traits>(smem, tdQrdQ, {tile_count, 1, is_due}, thread);
-  }
-}
-
-template <class Traits, class Operands, class AccDkv, class AccDq>
+template <class Traits, class Operands, class AccDkv>
   requires(Traits::kIsWide)
 CUTE_DEVICE void mma_step(Operands const& operands, typename Traits::SharedStorage& smem,
-                          StepInput const& input, AccDkv& tdKrdK, AccDkv& tdVrdV,
-                          AccDq& tdQrdQ) {
+                          StepInput const& input, AccDkv& tdKrdK, AccDkv& tdVrdV) {
   auto const state_q = RingState<Traits::kStagesQ>::at(input.tile_count);
   auto const state_do = RingState<Traits::kStagesDo>::at(input.tile_count);
   int const index_p = 2 * (input.tile_count % Traits::kStagesDs);
@@ -138,7 +127,6 @@ CUTE_DEVICE void mma_step(Operands const& operands, typename Traits::SharedStora
   gemm_issue<Accumulate::kZeroFirst>(mma_sdp,
                                      rematerialize(operands.tdPrdO)(_, _, _, state_do.stage),
                                      rematerialize(operands.tdPrV), tdPrdP);
-  hand_over_last_part<Traits>(smem, tdQrdQ, input.tile_count - 1, !input.is_first, thread);
   gemm_wait<1>(tSrS);
   compute_p_by_rows<Traits>(tSrS, smem.lse_log2[state_q.stage], input.scores, thread);
   if (input.mask.is_needed) {
@@ -163,13 +151,16 @@ CUTE_DEVICE void mma_step(Operands const& operands, typename Traits::SharedStora
   cutlass::arch::fence_view_async_shared();
   named_barrier_sync(BwdBarrier::kDsReady, Traits::kNumMmaThreads);
 
+  // Tuning: the first part of dQ before dV and dK, so that the copy engine has moved it when the
+  // second part wants its shared memory.
+  Tensor tdQrdQ = partition_fragment_C(typename Traits::MmaDq{}, typename Traits::PartShapeDq{});
   issue_dq_part<Traits>(operands, tdQrdQ, index_ds, 0);
   issue_dkv<Traits>(rematerialize(operands.tdVrdO)(_, _, _, state_do.stage),
                     rematerialize(operands.tdKVrPdS)(_, _, _, index_p), tdVrdV);
   issue_dkv<Traits>(rematerialize(operands.tdKrQ)(_, _, _, state_q.stage),
                     rematerialize(operands.tdKVrPdS)(_, _, _, index_ds), tdKrdK);
   gemm_wait<2>(tdQrdQ);
-  hand_over_dq<Traits>(smem, tdQrdQ, {input.tile_count, 0, true}, thread);
+  hand_over_dq<Traits>(smem, tdQrdQ, input.tile_count, thread);
   constexpr int kLaterProducts = Traits::kDqParts - 1;
   if constexpr (kLaterProducts > 0) {
     issue_dq_part<Traits>(operands, tdQrdQ, index_ds, 1);
@@ -179,7 +170,10 @@ CUTE_DEVICE void mma_step(Operands const& operands, typename Traits::SharedStora
   consumer_release(smem.ring_do, state_do);
   gemm_wait<kLaterProducts>(tdKrdK);
   consumer_release(smem.ring_q, state_q);
-  gemm_wait<0>(tdQrdQ);
+  if constexpr (kLaterProducts > 0) {
+    gemm_wait<0>(tdQrdQ);
+    hand_over_dq<Traits>(smem, tdQrdQ, input.tile_count, thread, 1);
+  }
 }
 
 }  // namespace dash::bwd
