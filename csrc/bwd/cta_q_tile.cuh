@@ -23,7 +23,7 @@ CUTE_HOST_DEVICE int q_tiles_of_a_head(BwdParams const& params) {
              : Traits::grid(params).num_m_blocks();
 }
 
-// The last sequence whose tiles start at or before `tile`; 0 if none does. Whole warps call it: each
+// The last sequence whose tiles start at or before `tile`; 0 if none does. Whole warps call it: a
 // round asks 32 places at once.
 template <class Traits>
 CUTE_DEVICE int sequence_of_q_tile(BwdParams const& params, int tile) {

@@ -53,13 +53,14 @@ struct Load {
  private:
   CUTE_DEVICE void load_work_tile(Work const& work) {
     if constexpr (!Traits::kIsDense) {
-      if (Traits::grid(arguments.params, work.sequence).num_steps(work.tile.n_block) == 0) {
+      if (work.num_steps == 0) {
         pass_kv();
       }
     }
-    for_each_q_tile<Traits>(arguments.params, work.tile, work.sequence, [&](QTile q_tile) {
+    for_each_q_tile<Traits>(arguments.params, work.tile, work, [&](QTile q_tile) {
       Tensor sQ = make_tensor(make_smem_ptr(smem.q), typename Traits::SmemLayoutQ{});
       Tensor sdO = make_tensor(make_smem_ptr(smem.dout), typename Traits::SmemLayoutDo{});
+      publish_mask(work, q_tile);
       load_rows(smem.ring_q, arguments.tma_q, sQ, {arguments.params.lse_log2, smem.lse_log2}, work,
                 q_tile);
       load_rows(smem.ring_do, arguments.tma_do, sdO, {arguments.params.dpsum, smem.dpsum}, work,
@@ -71,6 +72,18 @@ struct Load {
       }
       counts.next_q_tile();
     });
+  }
+
+  CUTE_DEVICE void publish_mask(Work const& work, QTile q_tile) {
+    if constexpr (!Traits::kIsDense) {
+      auto const state = RingState<Traits::kStagesQ>::at(counts.q_tiles());
+      // As for q, whose ring guards this too: the arrive of load_rows releases the store, and the
+      // clobber keeps the compiler from moving it below.
+      producer_acquire(smem.ring_q, state);
+      smem.mask[state.stage] = tile_mask<Traits>(Traits::grid(arguments.params, work.sequence),
+                                                 q_tile.m_block, work.tile.n_block);
+      asm volatile("" ::: "memory");
+    }
   }
 
   // A value for each row of a Q tile: in global memory for all tiles, in shared memory by stage.

@@ -79,9 +79,10 @@ CUTE_DEVICE void mma_work_loop(typename Traits::MainArguments const& arguments,
     // Protects: k and v of this work tile.
     consumer_wait(smem.ring_k, state_kv);
     consumer_wait(smem.ring_v, state_kv);
-    for_each_q_tile<Traits>(params, tile, work.sequence, [&](QTile q_tile) {
-      TileMask const mask = tile_mask<Traits>(Traits::grid(params, work.sequence),
-                                              q_tile.m_block, tile.n_block);
+    for_each_q_tile<Traits>(params, tile, work, [&](QTile q_tile) {
+      TileMask const mask = Traits::kIsDense ? tile_mask<Traits>(Traits::grid(params),
+                                                                 q_tile.m_block, tile.n_block)
+                                             : TileMask{};
       StepInput const input{mask, arguments.scores, tile_count};
       mma_step<Traits>(operands, smem, input, tdKrdK, tdVrdV);
       ++tile_count;

@@ -94,7 +94,7 @@ CUTE_DEVICE void hand_over_dq(typename Traits::SharedStorage& smem, Acc const& t
 }
 
 struct StepInput {
-  TileMask mask;
+  TileMask mask;  // of (batch, seqlen) kernels; in others it is published with q
   ScoreScale const& scores;
   int tile_count;  // Q tiles this CTA has seen before this one
 };
@@ -128,8 +128,9 @@ CUTE_DEVICE void mma_step(Operands const& operands, typename Traits::SharedStora
       rematerialize(operands.tdPrdO)(_, _, _, state_do.stage), tdPrdP);
   gemm_wait<1>(tSrS);
   compute_p<Traits>(tSrS, smem.lse_log2[state_q.stage], input.scores, thread);
-  if (Traits::kMasksP && input.mask.is_needed) {
-    mask_p<Traits>(tSrS, input.mask, thread);
+  TileMask const& mask = Traits::kIsDense ? input.mask : smem.mask[state_q.stage];
+  if (Traits::kMasksP && mask.is_needed) {
+    mask_p<Traits>(tSrS, mask, thread);
   }
   gemm_wait<0>(tdPrdP);
   compute_ds<Traits>(tdPrdP, tSrS,
@@ -139,8 +140,8 @@ CUTE_DEVICE void mma_step(Operands const& operands, typename Traits::SharedStora
   // the 80-row tile.
   Tensor rP = convert_to<Element>(tSrS);
   Tensor rdS = convert_to<Element>(tdPrdP);
-  if (!Traits::kMasksP && input.mask.is_needed) {
-    mask_tail_ds(rdS, input.mask.num_keys, thread);
+  if (!Traits::kMasksP && mask.is_needed) {
+    mask_tail_ds(rdS, mask.num_keys, thread);
   }
 
   Tensor tdVrP = make_tensor(rP.data(), accumulator_as_a_operand(rP.layout()));

@@ -129,8 +129,9 @@ CUTE_DEVICE void mma_step(Operands const& operands, typename Traits::SharedStora
                                      rematerialize(operands.tdPrV), tdPrdP);
   gemm_wait<1>(tSrS);
   compute_p_by_rows<Traits>(tSrS, smem.lse_log2[state_q.stage], input.scores, thread);
-  if (input.mask.is_needed) {
-    mask_p_by_rows<Traits>(tSrS, input.mask, thread);
+  TileMask const& mask = Traits::kIsDense ? input.mask : smem.mask[state_q.stage];
+  if (mask.is_needed) {
+    mask_p_by_rows<Traits>(tSrS, mask, thread);
   }
   if constexpr (Traits::kStagesDs == 1) {
     // Arrives and waits: all MMA threads, each with its own products of the previous tile done.

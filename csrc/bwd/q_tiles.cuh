@@ -31,15 +31,17 @@ struct PackedCounts {
   __device__ __forceinline__ void next_work_tile() { packed += 0x10000u; }
 };
 
-// Calls `visit(QTile)` for each Q tile of `tile`, in the policy's order. `sequence` is the tile's,
-// in shared memory. Tuning: its lengths are read again at each step, because registers are scarce.
+// Calls `visit(QTile)` for each Q tile of `tile`, in the policy's order. `work` is what was
+// published of the tile, in shared memory. Tuning: it is read again at each step, because registers
+// are scarce.
 template <class Traits, class Visit>
 __device__ __forceinline__ void for_each_q_tile(BwdParams const& params,
                                                 schedule::WorkTile const& tile,
-                                                Sequence const& sequence, Visit visit) {
-  int const num_steps = Traits::grid(params, sequence).num_steps(tile.n_block);
-  for (int step = 0; step < num_steps; ++step) {
-    int const m_block = Traits::Policy::m_block(Traits::grid(params, sequence), tile, step);
+                                                Work const& work, Visit visit) {
+  int const num_steps = Traits::kIsDense ? Traits::grid(params).num_steps(tile.n_block) : 0;
+  for (int step = 0; step < (Traits::kIsDense ? num_steps : work.num_steps); ++step) {
+    int const m_block =
+        Traits::Policy::m_block(Traits::grid(params, work.sequence), tile, step);
     for (int member = 0; member < params.group_size; ++member) {
       visit(QTile{.m_block = m_block,
                   .bidh = tile.bidh * params.group_size + member,

@@ -10,36 +10,6 @@
 
 namespace dash::bwd {
 
-// Row r of S^T (a key) and column c (a query) are visible to each other iff
-// c + first <= r < min(c + diagonal, num_keys), all relative to the tile. Kernels that know their
-// mask don't read what it leaves out.
-struct TileMask {
-  int diagonal;
-  int num_keys;
-  bool is_needed;  // some pair is hidden
-  int first;
-};
-
-template <class Traits>
-CUTE_DEVICE TileMask tile_mask(schedule::TileGrid const& grid, int m_block, int n_block) {
-  int const num_keys = grid.seqlen_k - n_block * Traits::kBlockN;
-  int const distance = m_block * Traits::kBlockM - n_block * Traits::kBlockN;
-  if constexpr (Traits::kIsGeneral) {
-    constexpr int kNoLimit = 1 << 30;
-    int const diagonal =
-        grid.mask == MaskKind::kFull ? kNoLimit : distance + grid.last_key_offset() + 1;
-    int const first =
-        grid.mask == MaskKind::kWindow ? distance + grid.first_key_offset() : -kNoLimit;
-    return {diagonal, num_keys,
-            min(diagonal, num_keys) < Traits::kBlockN || first + Traits::kBlockM > 1, first};
-  } else if constexpr (Traits::kMasksP) {
-    int const diagonal = distance + grid.diagonal() + 1;
-    return {diagonal, num_keys, num_keys < Traits::kBlockN || diagonal < Traits::kBlockN, 0};
-  } else {
-    return {0, num_keys, num_keys < Traits::kBlockN, 0};
-  }
-}
-
 // S^T -> P^T = exp2(S^T * scale_log2 - lse_log2), in place.
 template <class Acc>
 CUTE_DEVICE void compute_plain_p(Acc& tSrS, float const* lse_log2, float scale_log2, int thread) {

@@ -1,7 +1,7 @@
 // Stage 2d, epilogue of a work tile: dk and dv from the accumulators straight to global memory.
 // Run by the MMA warpgroups. No shared memory is used, so the load warp can already fetch the next
-// work tile's k and v. Writes every row below seqlen_k of the KV tile, and every column below head_dim
-// (dk) or head_dim_v (dv).
+// work tile's k and v. Writes every row below seqlen_k of the KV tile, and every column below
+// head_dim (dk) or head_dim_v (dv).
 #pragma once
 
 #include "bwd/traits.cuh"

@@ -35,7 +35,7 @@ struct StoreDq {
       if (work.tile.n_block < 0) {
         break;
       }
-      for_each_q_tile<Traits>(params, work.tile, work.sequence, [&](QTile q_tile) {
+      for_each_q_tile<Traits>(params, work.tile, work, [&](QTile q_tile) {
         if (counts.q_tiles() % kNumDqWriters == writer) {
           if (is_ordered) {
             add_in_turn(work, q_tile);

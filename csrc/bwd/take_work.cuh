@@ -11,9 +11,9 @@ namespace dash::bwd {
 
 // Correctness: members of a gang wait for each other, so that two of them may not meet in one CTA:
 // no ticket is taken before this CTA's last addition (docs/schedules.md).
-// Arrives: each dQ writer (2), once a work tile. Waits: the load lane, for the work tile before last
-// and for the last: an item has two at most. Each has a barrier of its own, whose next phase cannot
-// end before the load lane publishes another work tile, so that no parity is ambiguous.
+// Arrives: each dQ writer (2), once a work tile. Waits: the load lane, for the work tile before
+// last and for the last: an item has two at most. Each has a barrier of its own, whose next phase
+// cannot end before the load lane publishes another work tile, so that no parity is ambiguous.
 template <class Traits>
 CUTE_DEVICE void wait_for_own_adds(typename Traits::SharedStorage& smem, PackedCounts counts) {
   auto const before_last = RingState<Traits::kStagesWork>::at(counts.work_tiles());
@@ -31,7 +31,8 @@ CUTE_DEVICE Work dense_work(BwdParams const& params, schedule::WorkTile const& t
     schedule::TileGrid const grid = Traits::grid(params);
     return {.tile = tile,
             .sequence = {grid.seqlen_q, grid.seqlen_k, 0, 0},
-            .first_q_tile = tile.bidb * params.num_heads * grid.num_m_blocks()};
+            .first_q_tile = tile.bidb * params.num_heads * grid.num_m_blocks(),
+            .num_steps = grid.num_steps(tile.n_block)};
   }
 }
 
@@ -84,9 +85,11 @@ CUTE_DEVICE Work take_packed_work(typename Traits::MainArguments const& argument
   Sequence const sequence = sequence_of(params.packed, bidb);
   schedule::TileGrid const grid = schedule::sequence_grid(
       hidden_grid<Traits>(params), sequence.seqlen_q, sequence.seqlen_k);
-  return {.tile = Traits::Policy::work(grid, ticket - ticket_begin[rank]),
+  schedule::WorkTile const tile = Traits::Policy::work(grid, ticket - ticket_begin[rank]);
+  return {.tile = tile,
           .sequence = sequence,
-          .first_q_tile = first_padded_tile(sequence.offset_q, bidb, Traits::kBlockM)};
+          .first_q_tile = first_padded_tile(sequence.offset_q, bidb, Traits::kBlockM),
+          .num_steps = grid.num_steps(tile.n_block)};
 }
 
 template <class Traits>

@@ -223,7 +223,8 @@ struct BwdTraits {
     alignas(16) float dpsum[kStagesDo][kBlockM];
     RingBarriers<1> ring_k;
     RingBarriers<1> ring_v;
-    RingBarriers<kStagesQ> ring_q;    // also guards lse_log2
+    TileMask mask[kStagesQ];  // not in (batch, seqlen) kernels
+    RingBarriers<kStagesQ> ring_q;    // also guards lse_log2 and mask
     RingBarriers<kStagesDo> ring_do;  // also guards dpsum
     RingBarriers<kStagesWork> ring_work;
     Work work[kStagesWork];

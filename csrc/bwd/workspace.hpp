@@ -1,8 +1,8 @@
 // The backward's workspace: names, sizes and who resets what. Allocated by the operator for one
 // call, contents undefined on entry; stages are the three kernels of bwd/launch.cuh.
 //
-//   lse_log2      written by preprocess, padding rows included   read by main
-//   dpsum         written by preprocess, padding rows included   read by main
+//   lse_log2      written by preprocess, padding rows of a sequence's tiles included; read by main
+//   dpsum         like lse_log2
 //   dq_semaphore  zeroed by preprocess                           counted by main
 //   ticket        zeroed by preprocess                           counted by main
 //   sequence_order, ticket_begin
