@@ -1,6 +1,6 @@
 // Stage 2, main kernel: barriers, then role dispatch; no arithmetic.
-// 384 threads: load warp, two dQ writer warps, an idle warp, two MMA warpgroups. Persistent: each
-// CTA takes work tiles from a ticket counter until none is left.
+// Threads: load warp, two dQ writer warps, an idle warp, two or three MMA warpgroups. Persistent:
+// each CTA takes work tiles from a ticket counter until none is left.
 #pragma once
 
 #include <cutlass/arch/reg_reconfig.h>

@@ -4,14 +4,17 @@
 #pragma once
 
 #include "bwd/mma_step.cuh"
+#include "bwd/mma_step_wide.cuh"
 #include "bwd/q_tiles.cuh"
 #include "bwd/store_dkv.cuh"
+#include "bwd/store_dkv_wide.cuh"
 #include "bwd/traits.cuh"
 
 namespace dash::bwd {
 
 // Views of shared memory as the operands of the five products.
 template <class Traits>
+  requires(!Traits::kIsWide)
 CUTE_DEVICE auto make_step_operands(typename Traits::SharedStorage& smem, int thread) {
   Tensor sK = make_tensor(make_smem_ptr(smem.k), typename Traits::SmemLayoutK{});
   Tensor sKt = make_tensor(make_smem_ptr(smem.k), typename Traits::SmemLayoutKt{});
@@ -67,7 +70,7 @@ CUTE_DEVICE void mma_work_loop(typename Traits::MainArguments const& arguments,
       break;
     }
 
-    using TileDkv = Shape<Int<Traits::kBlockN>, Int<Traits::kHeadDim>>;
+    using TileDkv = typename Traits::AccumulatorShapeDkv;
     Tensor tdKrdK = partition_fragment_C(typename Traits::MmaDkv{}, TileDkv{});
     Tensor tdVrdV = partition_fragment_C(typename Traits::MmaDkv{}, TileDkv{});
     clear(tdKrdK);
@@ -80,15 +83,16 @@ CUTE_DEVICE void mma_work_loop(typename Traits::MainArguments const& arguments,
       TileMask const mask = Traits::kIsDense ? tile_mask<Traits>(Traits::grid(params),
                                                                  q_tile.m_block, tile.n_block)
                                              : TileMask{};
-      mma_step<Traits>(operands, smem, {mask, arguments.scores, tile_count}, tdKrdK, tdVrdV);
+      StepInput const input{mask, arguments.scores, tile_count};
+      mma_step<Traits>(operands, smem, input, tdKrdK, tdVrdV);
       ++tile_count;
     });
-    // Arrives: each MMA warp (8), all its products done. Waits: the load warp.
+    // Arrives: each MMA warp, all its products done. Waits: the load warp.
     consumer_release(smem.ring_k, state_kv);
     consumer_release(smem.ring_v, state_kv);
     // Tuning: read again rather than kept in registers across the loop, where they are scarce.
     store_dkv<Traits>(params, work, tdKrdK, tdVrdV);
-    // Arrives: each MMA warp (8). Waits: the load lane, before it publishes the next but one.
+    // Arrives: each MMA warp. Waits: the load lane, before it publishes the next but one.
     consumer_release(smem.ring_work, state_work);
   }
 }

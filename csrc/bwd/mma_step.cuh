@@ -62,18 +62,22 @@ CUTE_DEVICE void issue_dq(Operands const& operands, Acc& tdQrdQ, int stage) {
   }
 }
 
-// This warpgroup's half of the dQ tile -> shared memory, in register order (postprocess undoes it):
-// 16-byte pieces, thread fastest, so that no two lanes meet in a bank.
+// This warpgroup's share of a part of the dQ tile -> shared memory, in register order (postprocess
+// undoes it): 16-byte pieces, thread fastest, so that no two lanes meet in a bank.
 template <class Traits, class Acc>
 CUTE_DEVICE void hand_over_dq(typename Traits::SharedStorage& smem, Acc const& tdQrdQ,
-                              int tile_count, int thread) {
+                              int tile_count, int thread, int part = 0) {
+  static_assert(decltype(size(tdQrdQ))::value * 128 == Traits::kDqFloatsPerPart);
   int const warpgroup = thread / 128;
-  int const previous = tile_count - Traits::kStagesDq;
+  // The part that had this stage before.
+  int const previous = part > 0 ? tile_count : tile_count - Traits::kStagesDq;
+  int const previous_part = part > 0 ? part - 1 : Traits::kDqParts - 1;
   if (previous >= 0) {
-    // Arrives: the writer lane (1) of the Q tile that had this stage. Waits: this warpgroup.
+    // Arrives: the writer lane (1) of the part that had this stage. Waits: this warpgroup.
     // Protects: the stage from being overwritten while the copy engine reads it.
-    cutlass::arch::ClusterBarrier::wait(&smem.dq_empty[previous % kNumDqWriters][warpgroup],
-                                        (previous / kNumDqWriters) % 2);
+    cutlass::arch::ClusterBarrier::wait(
+        &smem.dq_empty[previous % kNumDqWriters][warpgroup],
+        (previous / kNumDqWriters * Traits::kDqParts + previous_part) % 2);
   }
   float4* const target =
       reinterpret_cast<float4*>(smem.dq[tile_count % Traits::kStagesDq][warpgroup]) +
@@ -100,6 +104,7 @@ struct StepInput {
 };
 
 template <class Traits, class Operands, class AccDkv>
+  requires(!Traits::kIsWide)
 CUTE_DEVICE void mma_step(Operands const& operands, typename Traits::SharedStorage& smem,
                           StepInput const& input, AccDkv& tdKrdK, AccDkv& tdVrdV) {
   using Element = typename Traits::Element;
@@ -113,7 +118,7 @@ CUTE_DEVICE void mma_step(Operands const& operands, typename Traits::SharedStora
   asm volatile("" : "+r"(thread));
   typename Traits::MmaSdp mma_sdp;
   typename Traits::MmaDkv mma_dkv;
-  using TileSdp = Shape<Int<Traits::kBlockN>, Int<Traits::kBlockM>>;
+  using TileSdp = typename Traits::AccumulatorShapeSdp;
 
   Tensor tSrS = partition_fragment_C(mma_sdp, TileSdp{});
   Tensor tdPrdP = partition_fragment_C(mma_sdp, TileSdp{});

@@ -52,6 +52,7 @@ CUTE_DEVICE void store_accumulator(Acc const& accumulator, float scale,
 }
 
 template <class Traits, class AccDkv>
+  requires(!Traits::kIsWide)
 CUTE_DEVICE void store_dkv(BwdParams const& params, Work const& work, AccDkv const& tdKrdK,
                            AccDkv const& tdVrdV) {
   using Element = typename Traits::Element;

@@ -41,7 +41,7 @@ struct StoreDq {
             add_in_turn(work, q_tile);
           } else {
             move_tile(accum_of(work, q_tile), [](float* target, float const* source) {
-              bulk::reduce_add(target, source, Traits::kBytesDqHalf);
+              bulk::reduce_add(target, source, Traits::kBytesDqPart);
             });
           }
         }
@@ -75,13 +75,13 @@ struct StoreDq {
     if (turn == 0) {
       // The first contributor waits for nobody and stores, so that dq_accum needs no zeroes.
       move_tile(accum, [](float* target, float const* source) {
-        bulk::store(target, source, Traits::kBytesDqHalf);
+        bulk::store(target, source, Traits::kBytesDqPart);
       });
     } else {
       semaphore::wait_turn(counter, turn);
       semaphore::fence_generic_to_async();
       move_tile(accum, [](float* target, float const* source) {
-        bulk::reduce_add(target, source, Traits::kBytesDqHalf);
+        bulk::reduce_add(target, source, Traits::kBytesDqPart);
       });
     }
     if (turn + 1 < Policy::num_turns(grid, q_tile.m_block)) {
@@ -91,26 +91,32 @@ struct StoreDq {
     }
   }
 
-  // Waits until each warpgroup has written its half of the tile, moves it, and gives the shared
-  // memory back as soon as the copy engine has read it.
+  // Waits until each warpgroup has written its share of the tile, moves it, and gives the shared
+  // memory back as soon as the copy engine has read it; part after part.
   template <class Move>
   CUTE_DEVICE void move_tile(float* accum, Move move) {
-    uint32_t const phase = (counts.q_tiles() / kNumDqWriters) % 2;
+    constexpr int kWarpgroups = Traits::kNumMmaWarpgroups;
     int const stage = counts.q_tiles() % Traits::kStagesDq;
     CUTE_UNROLL
-    for (int warpgroup = 0; warpgroup < Traits::kNumMmaWarpgroups; ++warpgroup) {
-      // Arrives: the warps (4) of the MMA warpgroup, each after a generic -> async proxy fence of
-      // every lane. Waits: this lane. Protects: smem.dq of this stage until it is fully written.
-      cutlass::arch::ClusterBarrier::wait(&smem.dq_full[writer][warpgroup], phase);
-      move(accum + warpgroup * Traits::kDqFloatsPerWarpgroup, smem.dq[stage][warpgroup]);
-      bulk::commit();
+    for (int part = 0; part < Traits::kDqParts; ++part) {
+      uint32_t const phase =
+          (counts.q_tiles() / kNumDqWriters * Traits::kDqParts + part) % 2;
+      CUTE_UNROLL
+      for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
+        // Arrives: the warps (4) of the MMA warpgroup, each after a generic -> async proxy fence of
+        // every lane. Waits: this lane. Protects: smem.dq of this stage until it is fully written.
+        cutlass::arch::ClusterBarrier::wait(&smem.dq_full[writer][warpgroup], phase);
+        move(accum + warpgroup * Traits::kDqFloatsPerWarpgroup + part * Traits::kDqFloatsPerPart,
+             smem.dq[stage][warpgroup]);
+        bulk::commit();
+      }
+      // Arrives: this lane (1). Waits: the MMA warpgroup, before it writes its share again.
+      // Guarantee: `.read` completion is enough here, because only shared memory changes hands.
+      for_each(make_seq<kWarpgroups>{}, [&](auto warpgroup) {
+        bulk::wait_source_read<kWarpgroups - 1 - decltype(warpgroup)::value>();
+        cutlass::arch::ClusterBarrier::arrive(&smem.dq_empty[writer][warpgroup]);
+      });
     }
-    // Arrives: this lane (1). Waits: the MMA warpgroup, before it writes its half again. Guarantee:
-    // `.read` completion is enough here, because only shared memory changes hands.
-    bulk::wait_source_read<1>();
-    cutlass::arch::ClusterBarrier::arrive(&smem.dq_empty[writer][0]);
-    bulk::wait_source_read<0>();
-    cutlass::arch::ClusterBarrier::arrive(&smem.dq_empty[writer][1]);
   }
 };
 

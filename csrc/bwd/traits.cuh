@@ -5,6 +5,7 @@
 #include <cute/tensor.hpp>
 
 #include "bwd/params.hpp"
+#include "bwd/traits_wide.cuh"
 #include "bwd/work.cuh"
 #include "common/element.cuh"
 #include "common/pipeline.cuh"
@@ -46,6 +47,31 @@ struct ScoreScale {
   float softcap_inverse;  // 1 / softcap_log2
 };
 
+// The matrix products where the registers hold 64 rows of dK and dV a warpgroup.
+template <BwdConfig kConfig>
+struct SwappedProducts {
+  using Element = dash::Element<kConfig.key.dtype>;
+  using AccumulatorShapeSdp = Shape<Int<kConfig.block_n>, Int<kConfig.block_m>>;
+  using AccumulatorShapeDkv = Shape<Int<kConfig.block_n>, Int<kConfig.key.head_dim>>;
+  using TileShapeSdp =
+      Shape<Int<kConfig.block_n>, Int<kConfig.block_m>, Int<kConfig.key.head_dim>>;
+  using TileShapeDkv =
+      Shape<Int<kConfig.block_n>, Int<kConfig.key.head_dim>, Int<kConfig.block_m>>;
+  static_assert(kConfig.block_n == 64 * kConfig.num_mma_warpgroups && kConfig.dq_parts == 1);
+
+  // S^T = K Q^T and dP^T = V dO^T: transposed, so that P^T and dS^T are register A operands next.
+  using MmaSdp =
+      decltype(make_tiled_mma(GMMA::ss_op_selector<Element, Element, float, TileShapeSdp,
+                                                   GMMA::Major::K, GMMA::Major::K>(),
+                              Layout<Shape<_2, _1, _1>>{}));
+  // dV += P^T dO and dK += dS^T Q
+  using MmaDkv =
+      decltype(make_tiled_mma(GMMA::rs_op_selector<Element, Element, float, TileShapeDkv,
+                                                   GMMA::Major::K, GMMA::Major::MN>(),
+                              Layout<Shape<_2, _1, _1>>{}));
+  using MmaDq = decltype(make_dq_mma<Element, kConfig>());
+};
+
 template <BwdConfig kConfig_, class Policy_>
 struct BwdTraits {
   static_assert(schedule::Policy<Policy_>, "the second argument is a schedule policy");
@@ -62,10 +88,10 @@ struct BwdTraits {
   static constexpr int kStagesDq = kConfig.stages_dq;
   static_assert(kStagesDq == 1 || kStagesDq == kNumDqWriters, "see the barriers of smem.dq");
   static constexpr int kStagesWork = 2;
-  static constexpr int kNumMmaWarpgroups = BwdConfig::kNumMmaWarpgroups;
+  static constexpr int kNumMmaWarpgroups = kConfig.num_mma_warpgroups;
   static constexpr int kNumMmaThreads = 128 * kNumMmaWarpgroups;
   static constexpr int kNumMmaWarps = 4 * kNumMmaWarpgroups;
-  static constexpr int kNumThreads = BwdConfig::kNumThreads;
+  static constexpr int kNumThreads = kConfig.num_threads();
   static constexpr bool kIsDense = kConfig.key.is_dense();
   static constexpr bool kIsGeneral = kConfig.key.variant == Variant::kGeneral;
   static constexpr bool kIsCausal = kConfig.key.variant == Variant::kCausal;
@@ -74,29 +100,28 @@ struct BwdTraits {
   static constexpr bool kRoundsPEarly = kIsCausal && kConfig.key.head_dim == 64;
   static constexpr bool kDqIsTransposed = kConfig.dq_product == DqProduct::kTransposed;
 
-  // Floats of a dQ tile that one MMA warpgroup computes, and one thread of it.
+  // Floats of a dQ tile that one MMA warpgroup computes, in a part and in all, and a thread of it.
+  static constexpr int kDqParts = kConfig.dq_parts;
   static constexpr int kDqFloatsPerWarpgroup = kBlockM * kHeadDim / kNumMmaWarpgroups;
+  static constexpr int kDqFloatsPerPart = kDqFloatsPerWarpgroup / kDqParts;
   static constexpr int kDqFloatsPerThread = kDqFloatsPerWarpgroup / 128;
   static_assert(kDqFloatsPerThread % 4 == 0, "dQ moves in 16-byte pieces");
-  static_assert(kBlockN == 128, "each MMA warpgroup holds 64 keys");
+  static_assert(kDqParts == 1 || kStagesDq == 1, "see hand_over_dq");
 
-  using TileShapeSdp = Shape<Int<kBlockN>, Int<kBlockM>, Int<kHeadDim>>;
-  using TileShapeDkv = Shape<Int<kBlockN>, Int<kHeadDim>, Int<kBlockM>>;
-
-  // S^T = K Q^T and dP^T = V dO^T: transposed, so that P^T and dS^T are register A operands next.
-  using MmaSdp =
-      decltype(make_tiled_mma(GMMA::ss_op_selector<Element, Element, float, TileShapeSdp,
-                                                   GMMA::Major::K, GMMA::Major::K>(),
-                              Layout<Shape<_2, _1, _1>>{}));
-  // dV += P^T dO and dK += dS^T Q
-  using MmaDkv =
-      decltype(make_tiled_mma(GMMA::rs_op_selector<Element, Element, float, TileShapeDkv,
-                                                   GMMA::Major::K, GMMA::Major::MN>(),
-                              Layout<Shape<_2, _1, _1>>{}));
-  using MmaDq = decltype(make_dq_mma<Element, kConfig>());
+  // P and dS go through shared memory, in products of their own.
+  static constexpr bool kIsWide = kConfig.dkv_product != DkvProduct::kRowsSplit;
+  using Products =
+      cute::conditional_t<kIsWide, WideProducts<kConfig>, SwappedProducts<kConfig>>;
+  using MmaSdp = typename Products::MmaSdp;
+  using MmaDkv = typename Products::MmaDkv;
+  using MmaDq = typename Products::MmaDq;
+  using AccumulatorShapeSdp = typename Products::AccumulatorShapeSdp;
+  using AccumulatorShapeDkv = typename Products::AccumulatorShapeDkv;
   // Rows and columns of the product that gives dQ: of dQ itself, or of its transpose.
   using TileShapeDq = cute::conditional_t<kDqIsTransposed, Shape<Int<kHeadDim>, Int<kBlockM>>,
                                           Shape<Int<kBlockM>, Int<kHeadDim>>>;
+  using PartShapeDq =
+      decltype(make_shape(get<0>(TileShapeDq{}), get<1>(TileShapeDq{}) / Int<kDqParts>{}));
 
   // The widest swizzle whose columns divide what one product reads of a row.
   template <int kColumns>
@@ -128,8 +153,16 @@ struct BwdTraits {
   using SmemLayoutKt = decltype(composition(
       SmemLayoutK{}, Layout<Shape<Int<kHeadDim>, Int<kBlockN>>,
                             Stride<Int<kBlockN>, _1>>{}));                 // (D, BLK_N)
-  using SmemLayoutDs = SmemRing<kBlockM, kBlockN, kStagesDs>;             // (BLK_M, BLK_N, PIPE)
-  using SmemLayoutDst = SmemRingTransposed<kBlockM, kBlockN, kStagesDs>;  // (BLK_N, BLK_M, PIPE)
+  // dS; wide: P too, stage 2 s beside dS in stage 2 s + 1, and there queries are contiguous.
+  static constexpr int kTilesDs = (kIsWide ? 2 : 1) * kStagesDs;
+  static constexpr int kRowsDs = kIsWide ? kBlockN : kBlockM;
+  static constexpr int kColumnsDs = kIsWide ? kBlockM : kBlockN;
+  using RingDs = SmemRing<kRowsDs, kColumnsDs, kTilesDs>;
+  using RingDsTransposed = SmemRingTransposed<kRowsDs, kColumnsDs, kTilesDs>;
+  using SmemLayoutDs =
+      cute::conditional_t<kIsWide, RingDsTransposed, RingDs>;              // (BLK_M, BLK_N, PIPE)
+  using SmemLayoutDst =
+      cute::conditional_t<kIsWide, RingDs, RingDsTransposed>;              // (BLK_N, BLK_M, PIPE)
 
   // A tensor in global memory, 64-bit strides: (seqlen, head_dim, heads, batch), or what
   // common/ragged_tma.cuh makes of it. TMA fills columns between its head dim and kHeadDim with 0.
@@ -149,7 +182,7 @@ struct BwdTraits {
   static constexpr uint32_t kBytesM = kBlockM * kHeadDim * sizeof(Element);  // a Q or dO tile
   static constexpr uint32_t kBytesN = kBlockN * kHeadDim * sizeof(Element);  // a K or V tile
   static constexpr uint32_t kBytesRow = kBlockM * sizeof(float);  // lse or dpsum of a Q tile
-  static constexpr uint32_t kBytesDqHalf = kDqFloatsPerWarpgroup * sizeof(float);
+  static constexpr uint32_t kBytesDqPart = kDqFloatsPerPart * sizeof(float);
 
   CUTE_HOST_DEVICE static bool is_packed(BwdParams const& params) {
     return kConfig.key.variant == Variant::kPackedFull ||
@@ -187,7 +220,7 @@ struct BwdTraits {
     alignas(1024) Element q[cosize_v<SmemLayoutQ>];
     alignas(1024) Element dout[cosize_v<SmemLayoutDo>];
     alignas(1024) Element ds[cosize_v<SmemLayoutDs>];
-    alignas(128) float dq[kStagesDq][kNumMmaWarpgroups][kDqFloatsPerWarpgroup];
+    alignas(128) float dq[kStagesDq][kNumMmaWarpgroups][kDqFloatsPerPart];
     alignas(16) float lse_log2[kStagesQ][kBlockM];
     alignas(16) float dpsum[kStagesDo][kBlockM];
     RingBarriers<1> ring_k;
@@ -201,8 +234,8 @@ struct BwdTraits {
     // A stage's phase: both dQ writers have made their last addition of the work tile.
     alignas(8) uint64_t adds_done[kStagesWork];
     // dq[..][wg] changes hands between MMA warpgroup wg and the two writer warps, which take
-    // alternate Q tiles: tile i uses stage i mod kStagesDq, belongs to writer i mod 2 and is the
-    // (i / 2)-th phase of that writer's barriers.
+    // alternate Q tiles: tile i uses stage i mod kStagesDq, belongs to writer i mod 2, and its part
+    // p is phase (i / 2) kDqParts + p of that writer's barriers.
     alignas(8) uint64_t dq_full[kNumDqWriters][kNumMmaWarpgroups];
     alignas(8) uint64_t dq_empty[kNumDqWriters][kNumMmaWarpgroups];
   };

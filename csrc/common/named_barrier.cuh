@@ -9,6 +9,7 @@ namespace dash {
 
 enum class BwdBarrier : uint32_t {
   kDsReady = 1,  // the dS tile in shared memory is complete: all MMA threads arrive and wait
+  kDsFree = 2,   // no product reads P and dS any more (one stage of them): all MMA threads likewise
 };
 
 // Arrives and waits: num_threads threads. CUTLASS keeps the ids below its reserved count.

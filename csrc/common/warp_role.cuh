@@ -1,5 +1,5 @@
-// Which role a warp of the backward's main kernel plays. 12 warps: a producer warpgroup, then two
-// MMA warpgroups.
+// Which role a warp of the backward's main kernel plays: a producer warpgroup, then the MMA
+// warpgroups.
 #pragma once
 
 #include <cutlass/cutlass.h>
