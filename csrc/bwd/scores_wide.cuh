@@ -57,7 +57,7 @@ CUTE_DEVICE void mask_p_by_rows(Acc& tSrP, TileMask mask, int thread) {
   CUTE_UNROLL
   for (int half = 0; half < 2; ++half) {
     end[half] = mask.num_keys - at.column(0);
-    if constexpr (Traits::kMasksP) {
+    if constexpr (Traits::kIsGeneral || Traits::kIsCausal) {
       end[half] = min(end[half], at.row(half) + mask.diagonal - at.column(0));
     }
     if constexpr (Traits::kIsGeneral) {
