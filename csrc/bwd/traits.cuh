@@ -95,8 +95,8 @@ struct BwdTraits {
   static constexpr bool kIsDense = kConfig.key.is_dense();
   static constexpr bool kIsGeneral = kConfig.key.variant == Variant::kGeneral;
   static constexpr bool kIsCausal = kConfig.key.variant == Variant::kCausal;
-  // Tuning: P is rounded before the wait for dP where that saves a spill, else after it, because two
-  // copies of P would not fit the registers of the 80-row tile.
+  // Tuning: P is rounded before the wait for dP where that saves a spill, else after it: two copies
+  // of P would not fit the registers of the 80-row tile.
   static constexpr bool kRoundsPEarly = kIsCausal && kConfig.key.head_dim == 64;
   static constexpr bool kDqIsTransposed = kConfig.dq_product == DqProduct::kTransposed;
 
