@@ -41,7 +41,11 @@ __global__ void __launch_bounds__(Traits::kNumThreads, 1)
   if (threadIdx.x == 0) {
     init_barriers<Traits>(smem);
   }
-  // Arrives and waits: all threads. Protects: the barriers until they are initialised.
+  if (arguments.has_missing_boxes) {
+    zero_boxes(smem.k, smem.ds);
+  }
+  // Arrives and waits: all threads. Protects: the barriers until they are initialised, and boxes
+  // that are not loaded until they are zeroed.
   __syncthreads();
 
   WarpRole const role = warp_role(warp);

@@ -78,6 +78,11 @@ typename Traits::MainArguments make_main_arguments(BwdParams const& params) {
                            params.k_strides, {rows_k, params.head_dim, grid.num_heads, batch}),
           make_tma<Traits>(typename Traits::SmemLayoutV{}, address(params.v, rows_k),
                            params.v_strides, {rows_k, params.head_dim_v, grid.num_heads, batch}),
+          box_bytes(Traits::kBlockM, params.head_dim, Traits::kBoxColumns),
+          box_bytes(Traits::kBlockM, params.head_dim_v, Traits::kBoxColumns),
+          box_bytes(Traits::kBlockN, params.head_dim, Traits::kBoxColumnsOfK),
+          box_bytes(Traits::kBlockN, params.head_dim_v, Traits::kBoxColumns),
+          std::min(params.head_dim, params.head_dim_v) + Traits::kBoxColumnsOfK <= Traits::kHeadDim,
           score_scale(params), q_tiles_of_a_head<Traits>(params), params};
 }
 

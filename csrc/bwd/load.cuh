@@ -67,9 +67,9 @@ struct Load {
           static_cast<uint32_t>(q_tile_index<Traits>(arguments, work, q_tile)) * Traits::kBlockM;
       BwdParams const& params = arguments.params;
       load_rows(smem.ring_q, arguments.tma_q, sQ, {params.lse_log2, first_value, smem.lse_log2},
-                work, q_tile);
+                work, q_tile, {params.head_dim, arguments.bytes_q});
       load_rows(smem.ring_do, arguments.tma_do, sdO, {params.dpsum, first_value, smem.dpsum}, work,
-                q_tile);
+                q_tile, {params.head_dim_v, arguments.bytes_do});
       if (q_tile.is_first) {
         // Tuning: after the first q and dout, whose stages are free while the previous work tile's
         // last products still hold k and v.
@@ -98,18 +98,25 @@ struct Load {
     float (*target)[Traits::kBlockM];
   };
 
+  // What a tensor has of a tile's columns.
+  struct Columns {
+    int count;
+    uint32_t bytes;  // that arrive for a tile
+  };
+
   // A tile of q or dout, with lse_log2 or dpsum of its rows, into the next stage of its ring.
   template <int kStages, class Tma, class SmemTensor>
   CUTE_DEVICE void load_rows(RingBarriers<kStages>& ring, Tma const& tma, SmemTensor const& target,
-                             RowValues values, Work const& work, QTile q_tile) {
+                             RowValues values, Work const& work, QTile q_tile,
+                             Columns const& columns) {
     auto const state = RingState<kStages>::at(counts.q_tiles());
     // Arrives: each MMA warp (8), after its last read of the stage. Waits: this lane.
     producer_acquire(ring, state);
-    producer_expect(ring, state, Traits::kBytesM + Traits::kBytesRow);
+    producer_expect(ring, state, columns.bytes + Traits::kBytesRow);
     uint64_t* const full = &ring.full[state.stage];
-    copy_tile<Traits::kBlockM>(tma, full, target(_, _, state.stage),
-                               {q_tile.m_block, q_tile.bidh, work.tile.bidb},
-                               {work.sequence.offset_q, work.sequence.seqlen_q});
+    copy_tile<Traits::kBlockM, Traits::kBoxColumns>(
+        tma, full, target(_, _, state.stage), {q_tile.m_block, q_tile.bidh, work.tile.bidb},
+        {work.sequence.offset_q, work.sequence.seqlen_q}, columns.count);
     bulk::load(values.source + values.first, full, values.target[state.stage], Traits::kBytesRow);
   }
 
@@ -118,15 +125,19 @@ struct Load {
     Tensor sV = make_tensor(make_smem_ptr(smem.v), typename Traits::SmemLayoutV{});
     schedule::WorkTile const& tile = work.tile;
     auto const state_kv = RingState<1>::at(counts.work_tiles());
-    auto const load = [&](RingBarriers<1>& ring, auto const& tma, auto const& target) {
+    auto const load = [&](auto columns_of_box, RingBarriers<1>& ring, auto const& tma,
+                          auto const& target, Columns const& columns) {
       // Waits: for the MMA warps (8) to have finished the previous work tile's products.
       producer_acquire(ring, state_kv);
-      producer_expect(ring, state_kv, Traits::kBytesN);
-      copy_tile<Traits::kBlockN>(tma, &ring.full[0], target, {tile.n_block, tile.bidh, tile.bidb},
-                                 {work.sequence.offset_k, work.sequence.seqlen_k});
+      producer_expect(ring, state_kv, columns.bytes);
+      copy_tile<Traits::kBlockN, decltype(columns_of_box)::value>(
+          tma, &ring.full[0], target, {tile.n_block, tile.bidh, tile.bidb},
+          {work.sequence.offset_k, work.sequence.seqlen_k}, columns.count);
     };
-    load(smem.ring_k, arguments.tma_k, sK);
-    load(smem.ring_v, arguments.tma_v, sV);
+    load(Int<Traits::kBoxColumnsOfK>{}, smem.ring_k, arguments.tma_k, sK,
+         {arguments.params.head_dim, arguments.bytes_k});
+    load(Int<Traits::kBoxColumns>{}, smem.ring_v, arguments.tma_v, sV,
+         {arguments.params.head_dim_v, arguments.bytes_v});
   }
 
   // A work tile whose keys no query sees: nothing is loaded, but the rings go on.
@@ -145,11 +156,11 @@ struct Load {
     int bidb;
   };
 
-  // Rows block * kRows onwards of one sequence and head, all columns. Rows past the sequence's end
-  // and columns past the head dim arrive as 0.
-  template <int kRows, class Tma, class SmemTensor>
+  // Rows block * kRows onwards of one sequence and head, `columns` columns. Rows past the
+  // sequence's end, and columns past the tensor's in its last box, arrive as 0.
+  template <int kRows, int kColumnsOfBox, class Tma, class SmemTensor>
   CUTE_DEVICE void copy_tile(Tma const& tma, uint64_t* full, SmemTensor const& target,
-                             TileCoordinates tile, SequenceRows rows) {
+                             TileCoordinates tile, SequenceRows rows, int columns) {
     // Extents say nothing here: the descriptor holds the bounds.
     constexpr int kAny = std::numeric_limits<int>::max();
     auto const first_row = [&] {
@@ -167,7 +178,8 @@ struct Load {
     Tensor source = local_tile(first_row, Shape<Int<kRows>, Int<Traits::kHeadDim>>{},
                                make_coord(_0{}, _0{}));
     auto slice = tma.get_slice(_0{});
-    copy(tma.with(*full, uint16_t{0}), slice.partition_S(source), slice.partition_D(target));
+    copy_boxes<kColumnsOfBox>(tma.with(*full, uint16_t{0}), slice.partition_S(source),
+                              slice.partition_D(target), columns);
   }
 };
 

@@ -9,6 +9,7 @@
 #include "bwd/work.cuh"
 #include "common/element.cuh"
 #include "common/pipeline.cuh"
+#include "common/tma_boxes.cuh"
 #include "common/ragged_tma.cuh"
 #include "common/warp_role.cuh"
 #include "config/bwd_config.hpp"
@@ -126,8 +127,8 @@ struct BwdTraits {
   // The widest swizzle whose columns divide what one product reads of a row.
   template <int kColumns>
   using SmemAtom = cute::conditional_t<
-      kColumns % 64 == 0, GMMA::Layout_K_SW128_Atom<Element>,
-      cute::conditional_t<kColumns % 32 == 0, GMMA::Layout_K_SW64_Atom<Element>,
+      box_columns(kColumns) == 64, GMMA::Layout_K_SW128_Atom<Element>,
+      cute::conditional_t<box_columns(kColumns) == 32, GMMA::Layout_K_SW64_Atom<Element>,
                           GMMA::Layout_K_SW32_Atom<Element>>>;
   template <int kRows, int kColumns, int kStages>
   using SmemRing = decltype(tile_to_shape(SmemAtom<kColumns>{},
@@ -179,8 +180,8 @@ struct BwdTraits {
   using TmaK = decltype(make_tma_copy(SM90_TMA_LOAD{}, GmemTensor{}, SmemLayoutK{}));
   using TmaV = decltype(make_tma_copy(SM90_TMA_LOAD{}, GmemTensor{}, SmemLayoutV{}));
 
-  static constexpr uint32_t kBytesM = kBlockM * kHeadDim * sizeof(Element);  // a Q or dO tile
-  static constexpr uint32_t kBytesN = kBlockN * kHeadDim * sizeof(Element);  // a K or V tile
+  static constexpr int kBoxColumns = box_columns(kHeadDim);      // of q, dout and v
+  static constexpr int kBoxColumnsOfK = box_columns(kColumnsOfK);
   static constexpr uint32_t kBytesRow = kBlockM * sizeof(float);  // lse or dpsum of a Q tile
   static constexpr uint32_t kBytesDqPart = kDqFloatsPerPart * sizeof(float);
 
@@ -247,6 +248,9 @@ struct BwdTraits {
     TmaM tma_do;
     TmaK tma_k;
     TmaV tma_v;
+    // That arrive for a tile. TMA counts whole boxes.
+    uint32_t bytes_q, bytes_do, bytes_k, bytes_v;
+    bool has_missing_boxes;  // some box of a tile is not loaded
     ScoreScale scores;      // read from the constant bank, costs no register
     int q_tiles_of_a_head;  // in the workspace: from a query head's Q tiles to the next one's
     BwdParams params;

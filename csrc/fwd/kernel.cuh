@@ -33,7 +33,11 @@ __global__ void __launch_bounds__(Traits::kNumThreads, 1)
     smem.item_ring.init(1, Traits::kNumMmaWarps);
     cutlass::arch::fence_barrier_init();
   }
-  // All threads arrive and wait: the barriers above are initialised for everyone after it.
+  if (args.has_missing_boxes) {
+    zero_boxes(smem.q, &smem.q_ring);
+  }
+  // All threads arrive and wait: after it the barriers above are initialised for everyone, and
+  // boxes that are not loaded are zero.
   __syncthreads();
 
   if (cutlass::canonical_warp_group_idx() == 0) {

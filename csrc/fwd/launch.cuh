@@ -145,7 +145,12 @@ FwdKernelArgs<Traits> make_kernel_args(FwdParams const& params) {
           .score_scale = has_softcap ? params.softcap : params.softmax_scale,
           .tanh_scale = has_softcap ? kTanhScale * params.softmax_scale / params.softcap : 0.f,
           .heads_per_section = heads_per_section<Traits>(params),
-          .num_items = max_items<Traits>(params)};
+          .num_items = max_items<Traits>(params),
+          .bytes_q = box_bytes(Traits::kBlockM, params.head_dim, Traits::kAtomColumns),
+          .bytes_k = box_bytes(Traits::kBlockN, params.head_dim, Traits::kAtomColumns),
+          .bytes_v = box_bytes(Traits::kBlockN, params.head_dim_v, Traits::kAtomColumns),
+          .has_missing_boxes = std::min(params.head_dim, params.head_dim_v) +
+                                   Traits::kAtomColumns <= Traits::kHeadDim};
 }
 
 // What the main kernel needs of packed sequences, and what it does not write.

@@ -62,13 +62,13 @@ CUTE_DEVICE auto columns_of(Tma const& tma, TileShape tile_shape, TileSource con
   }
 }
 
-// Issues the boxes of one tile.
-template <class Tma, class TensorG, class TensorS>
-CUTE_DEVICE void load_tile(Tma const& tma, uint64_t& full_barrier, TMA::CacheHintSm90 hint,
-                           TensorG const& gX, TensorS const& sX) {
-  auto [tXgX, tXsX] = tma_partition(tma, _0{}, Layout<_1>{}, group_modes<0, 2>(sX),
-                                    group_modes<0, 2>(gX));  // (TMA), (TMA)
-  copy(tma.with(full_barrier, 0, hint), tXgX, tXsX);
+// Issues the boxes of one tile that reach into the tensor's `columns` columns.
+template <class Traits, class TmaWithBarrier, class Tma, class TensorG, class TensorS>
+CUTE_DEVICE void load_tile(TmaWithBarrier const& tma_with_barrier, Tma const& tma,
+                           TensorG const& gX, TensorS const& sX, int columns) {
+  auto const slice = tma.get_slice(_0{});
+  copy_boxes<Traits::kAtomColumns>(tma_with_barrier, slice.partition_S(gX), slice.partition_D(sX),
+                                   columns);
 }
 
 // `find_next_item` is called once, when the item's first loads are on their way.
@@ -96,26 +96,30 @@ CUTE_DEVICE void load_item(FwdKernelArgs<Traits> const& args,
   };
   auto const load_k = [&](KvState const& state, int n_block) {
     producer_acquire(smem.k_ring, state);
-    producer_expect(smem.k_ring, state, Traits::kBytesKv);
-    load_tile(args.tma_k, smem.k_ring.full[state.stage], TMA::CacheHintSm90::EVICT_LAST,
-              rows_of<Traits>(args.tma_k, typename Traits::TileShapeK{}, keys(n_block)),
-              sK(_, _, state.stage));
+    producer_expect(smem.k_ring, state, args.bytes_k);
+    load_tile<Traits>(
+        args.tma_k.with(smem.k_ring.full[state.stage], 0, TMA::CacheHintSm90::EVICT_LAST),
+        args.tma_k, rows_of<Traits>(args.tma_k, typename Traits::TileShapeK{}, keys(n_block)),
+        sK(_, _, state.stage), params.head_dim);
   };
   auto const load_v = [&](KvState const& state, int n_block) {
     producer_acquire(smem.v_ring, state);
-    producer_expect(smem.v_ring, state, Traits::kBytesKv);
-    load_tile(args.tma_vt, smem.v_ring.full[state.stage], TMA::CacheHintSm90::EVICT_LAST,
-              columns_of<Traits>(args.tma_vt, typename Traits::TileShapeVt{}, keys(n_block)),
-              sVt(_, _, state.stage));
+    producer_expect(smem.v_ring, state, args.bytes_v);
+    load_tile<Traits>(
+        args.tma_vt.with(smem.v_ring.full[state.stage], 0, TMA::CacheHintSm90::EVICT_LAST),
+        args.tma_vt, columns_of<Traits>(args.tma_vt, typename Traits::TileShapeVt{}, keys(n_block)),
+        sVt(_, _, state.stage), params.head_dim_v);
   };
 
   // Tuning: K before Q, because the K ring has room while the previous item still reads Q.
   load_k(rings.kv, item.n_end - 1);
   producer_acquire(smem.q_ring, rings.q);
-  producer_expect(smem.q_ring, rings.q, Traits::kBytesQ);
+  producer_expect(smem.q_ring, rings.q, args.bytes_q);
   TileSource const queries{item.m_block, sequence.offset_q, sequence.seqlen_q, item.bidh, bidb};
-  load_tile(args.tma_q, smem.q_ring.full[0], TMA::CacheHintSm90::EVICT_FIRST,
-            rows_of<Traits>(args.tma_q, typename Traits::TileShapeQ{}, queries), sQ);
+  load_tile<Traits>(args.tma_q.with(smem.q_ring.full[0], 0, TMA::CacheHintSm90::EVICT_FIRST),
+                    args.tma_q,
+                    rows_of<Traits>(args.tma_q, typename Traits::TileShapeQ{}, queries), sQ,
+                    params.head_dim);
   rings.q.advance();
   find_next_item();
   // Tuning: not unrolled, because the load warp has few registers and waits anyway.

@@ -10,6 +10,7 @@
 
 #include "common/element.cuh"
 #include "common/pipeline.cuh"
+#include "common/tma_boxes.cuh"
 #include "common/ragged_tma.cuh"
 #include "config/fwd_config.hpp"
 #include "fwd/params.hpp"
@@ -108,10 +109,6 @@ struct FwdTraits {
   using TmaVt = decltype(make_tma_copy(SM90_TMA_LOAD{}, std::declval<GmemTensorT>(),
                                        SmemLayoutVtStage{}, TileShapeVt{}, _1{}));
 
-  // TMA counts whole boxes, what is outside the tensor included (it arrives as zeros).
-  static constexpr uint32_t kBytesQ = kBlockM * kHeadDim * sizeof(Element);
-  static constexpr uint32_t kBytesKv = kBlockN * kHeadDim * sizeof(Element);
-
   struct SharedStorage {
     alignas(1024) Element q[cosize_v<SmemLayoutQ>];
     alignas(1024) Element k[cosize_v<SmemLayoutK>];
@@ -136,6 +133,9 @@ struct FwdKernelArgs {
   float tanh_scale;       // kTanhScale * softmax_scale / softcap
   int heads_per_section;  // query heads whose Q tiles are handed out together
   int num_items;          // not read if the problem is packed
+  // TMA counts whole boxes, what is outside the tensor included (it arrives as zeros).
+  uint32_t bytes_q, bytes_k, bytes_v;
+  bool has_missing_boxes;  // some box of a tile is not loaded
 };
 
 }  // namespace dash::fwd
