@@ -80,10 +80,11 @@ def differences(built: dict[str, object], committed: dict[str, object]) -> list[
         }
 
     before, after = rows(committed), rows(built)
+    names_built = {name for name, _ in after}  # a DASH_KERNELS filter leaves out the others
     return [
         f"{name} {stage}: committed {before.get((name, stage))}, built {after.get((name, stage))}"
         for name, stage in sorted(before.keys() | after.keys())
-        if before.get((name, stage)) != after.get((name, stage))
+        if name in names_built and before.get((name, stage)) != after.get((name, stage))
     ]
 
 

@@ -126,14 +126,22 @@ def selected_kernels(pattern: str | None = None) -> list[Kernel]:
 
     The filter (default: environment variable DASH_KERNELS) is a comma-separated list of words with
     shell wildcards. A kernel is kept if each of them matches one of its words: "hdim128,bf16,*"
-    keeps both passes and all variants of head dim 128 in bf16. Raises ValueError if none is left.
+    keeps both passes and all variants of head dim 128 in bf16. Several lists, separated by
+    semicolons, keep what any of them keeps. Raises ValueError if none is left.
     """
     pattern = os.environ.get("DASH_KERNELS", "") if pattern is None else pattern
-    wanted = [word.strip() for word in pattern.split(",") if word.strip()]
+    lists = [
+        [word.strip() for word in part.split(",") if word.strip()] for part in pattern.split(";")
+    ]
+
+    def is_kept(kernel: Kernel, wanted: list[str]) -> bool:
+        return all(
+            any(fnmatch.fnmatchcase(word, want) for word in kernel.words) for want in wanted
+        )
+
+    lists = [wanted for wanted in lists if wanted] or [[]]
     kept = [
-        kernel
-        for kernel in all_kernels()
-        if all(any(fnmatch.fnmatchcase(word, want) for word in kernel.words) for want in wanted)
+        kernel for kernel in all_kernels() if any(is_kept(kernel, wanted) for wanted in lists)
     ]
     if not kept:
         names = ", ".join(kernel.name for kernel in all_kernels())

@@ -71,6 +71,15 @@ def test_filter_keeps_kernels_that_match_every_word() -> None:
         names("hdim80")
 
 
+def test_lists_of_a_filter_add_up() -> None:
+    def count(pattern: str) -> int:
+        return len(instantiate.selected_kernels(pattern))
+
+    assert count("hdim64,bf16;hdim256,fp16") == count("hdim64,bf16") + count("hdim256,fp16")
+    assert count("hdim64,bf16;hdim64") == count("hdim64")
+    assert count("hdim64;") == count("hdim64") < count("") == count(";")
+
+
 def test_ptxas_log_is_read_per_kernel() -> None:
     cold = MANGLED.replace("11main_kernel", "17preprocess_kernel")
     kernels = nvcc.parse_ptxas(log_of(stack=64, stores=8, loads=4) + log_of(cold, stack=16))

@@ -15,7 +15,7 @@ CUTE_HOST_DEVICE constexpr int box_columns(int columns) {
   return columns % 64 == 0 ? 64 : columns % 32 == 0 ? 32 : 16;
 }
 
-// Bytes that arrive for a tile of `rows` rows of 16-bit elements of a tensor with `columns` columns.
+// Bytes that arrive for a tile of `rows` rows of a 16-bit tensor with `columns` columns.
 CUTE_HOST_DEVICE constexpr uint32_t box_bytes(int rows, int columns, int columns_of_box) {
   int const boxes = (columns + columns_of_box - 1) / columns_of_box;
   return static_cast<uint32_t>(boxes * columns_of_box * rows * 2);
