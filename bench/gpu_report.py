@@ -66,6 +66,7 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--preset-limit", type=int, default=60, help="seconds for each of them")
     parser.add_argument("--fa3-library", type=Path, metavar="FILE", help="as bench_attention's")
     parser.add_argument("--tests", default="gpu", metavar="MARK", help="pytest -m; '' for all")
+    parser.add_argument("--select", default="", metavar="EXPRESSION", help="pytest -k; '' for all")
     parser.add_argument("--output", type=Path, default=REPORT, metavar="FILE")
     parser.add_argument(
         "--merge",
@@ -106,18 +107,25 @@ def count_tests(junit: Path) -> dict[str, object]:
     }
 
 
-def run_tests(mark: str, limit_s: int) -> dict[str, object]:
+def run_tests(mark: str, select: str, limit_s: int) -> dict[str, object]:
     """Runs the tests with a mark in a process group of its own and counts them; `finished` is False
-    if the time limit ended them."""
+    if the time limit ended them, and the counts are then of those that had ended."""
     with tempfile.TemporaryDirectory() as folder:
         junit = Path(folder) / "junit.xml"
         command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={junit}", "-m", mark]
+        command += ["-k", select] if select else []
         child = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
         is_finished = True
         try:
             child.wait(timeout=limit_s)
         except subprocess.TimeoutExpired:
             is_finished = False
+            child.send_signal(signal.SIGINT)  # pytest then writes what it has
+            try:
+                child.wait(timeout=15)
+            except subprocess.TimeoutExpired:
+                pass
+        if child.poll() is None:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()
         if not junit.exists():
@@ -294,7 +302,7 @@ def main(arguments: list[str] | None = None) -> int:
             report["presets"][preset] = found
             write_report(report, options.output)
     if not (options.skip_tests or options.bench_only):
-        report["tests"] = run_tests(options.tests, options.test_limit)
+        report["tests"] = run_tests(options.tests, options.select, options.test_limit)
         write_report(report, options.output)
     print(f"wrote {options.output.name}: tests {report['tests']}")
     return 0 if is_good(report) else 1
