@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from dataclasses import replace
 
 import torch
@@ -115,3 +118,36 @@ def long_sequence() -> None:
     want = torch.softmax(scores.masked_fill(hidden, -torch.inf), -1) @ v
     assert (got.out[-64:, 0].float() - want).abs().max() < 1e-3 + 0.01 * want.abs().max()
     assert_bitwise_equal(run(problem, inputs, "band").dq, run(problem, inputs, "band").dq, "dq")
+
+
+# Without torch's cache each tensor has a mapping of its own; 2 MiB fill theirs to the end, and what
+# follows is let go of, so that a read past the last column finds no memory.
+_END_OF_MAPPING = """
+import torch, dash
+
+def at_the_end(*shape):
+    tensor = torch.randn(shape, device="cuda").bfloat16()
+    follower = torch.empty(1 << 20, dtype=torch.bfloat16, device="cuda")
+    assert tensor.numel() * 2 % (1 << 21) == 0
+    del follower
+    return tensor
+
+for columns in (128, 192):
+    q, k = (torch.randn(1, 16384, 1, columns, device="cuda").bfloat16() for _ in range(2))
+    v, dout = at_the_end(1, 16384, 1, 64), at_the_end(1, 16384, 1, 64)
+    for causal in (False, True):
+        leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+        out = dash.flash_attn_func(*leaves, causal=causal)
+        grads = torch.autograd.grad(out, leaves, dout)
+        torch.cuda.synchronize()
+        assert all(torch.isfinite(x).all() for x in (out, *grads))
+"""
+
+
+@registry.check("sizes/columns-that-end-with-their-mapping", 60)
+def columns_at_the_end() -> None:
+    """v of fewer columns than one box less than the kernel's: docs/notes/2026-11-30-tma-boxes.md."""
+    environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
+    command = [sys.executable, "-c", _END_OF_MAPPING]
+    child = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=55)
+    assert child.returncode == 0, child.stderr[-2000:]
