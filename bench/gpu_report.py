@@ -11,6 +11,7 @@ can be run one by one.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
 import os
@@ -121,10 +122,8 @@ def run_tests(mark: str, select: str, limit_s: int) -> dict[str, object]:
         except subprocess.TimeoutExpired:
             is_finished = False
             child.send_signal(signal.SIGINT)  # pytest then writes what it has
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(timeout=15)
-            except subprocess.TimeoutExpired:
-                pass
         if child.poll() is None:
             os.killpg(child.pid, signal.SIGKILL)
             child.wait()

@@ -146,7 +146,7 @@ for columns in (128, 192):
 
 @registry.check("sizes/columns-that-end-with-their-mapping", 60)
 def columns_at_the_end() -> None:
-    """v of fewer columns than one box less than the kernel's: docs/notes/2026-11-30-tma-boxes.md."""
+    """v has a box of columns less than its kernel: docs/notes/2026-11-30-tma-boxes.md."""
     environment = {**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
     command = [sys.executable, "-c", _END_OF_MAPPING]
     child = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=55)
