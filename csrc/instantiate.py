@@ -135,14 +135,10 @@ def selected_kernels(pattern: str | None = None) -> list[Kernel]:
     ]
 
     def is_kept(kernel: Kernel, wanted: list[str]) -> bool:
-        return all(
-            any(fnmatch.fnmatchcase(word, want) for word in kernel.words) for want in wanted
-        )
+        return all(any(fnmatch.fnmatchcase(word, want) for word in kernel.words) for want in wanted)
 
     lists = [wanted for wanted in lists if wanted] or [[]]
-    kept = [
-        kernel for kernel in all_kernels() if any(is_kept(kernel, wanted) for wanted in lists)
-    ]
+    kept = [kernel for kernel in all_kernels() if any(is_kept(kernel, wanted) for wanted in lists)]
     if not kept:
         names = ", ".join(kernel.name for kernel in all_kernels())
         raise ValueError(f"DASH_KERNELS={pattern!r} matches no kernel; there are: {names}")
