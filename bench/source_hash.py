@@ -26,10 +26,12 @@ def is_source(path: Path) -> bool:
 
 
 def tracked_files(root: Path) -> list[Path] | None:
-    """Files that git tracks below the source folders, relative to `root`; None if none."""
+    """Files below the source folders that git tracks, or would if they were added (a working tree
+    may be ahead of its index), relative to `root`; None if there are none."""
     if not (root / ".git").exists():
         return None
-    command = ["git", "-C", str(root), "ls-files", "-z", "--", *SOURCE_FOLDERS]
+    command = ["git", "-C", str(root), "ls-files", "-z", "-co", "--exclude-standard"]
+    command += ["--", *SOURCE_FOLDERS]
     try:
         listing = subprocess.run(command, capture_output=True, check=True, timeout=30).stdout
     except (OSError, subprocess.SubprocessError):

@@ -108,7 +108,9 @@ def check_occupied(name: str) -> None:
     }
     for schedule, expected in want.items():
         with Occupied(num_sms() // 2, 1.0) as occupied:
-            assert occupied.started == num_sms() // 2
+            started = occupied.started
+            still = "still running" if occupied.is_running else "already ended"
+            assert started == num_sms() // 2, f"{started} CTAs have started, {still}"
             call.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(call):
                 got = run(problem, inputs, schedule)
