@@ -108,6 +108,25 @@ def count_tests(junit: Path) -> dict[str, object]:
     }
 
 
+def run_limited(command: list[str], limit_s: float, grace_s: float = 0.0) -> bool:
+    """Runs a command in a process group of its own; False if the time limit ended it. With a grace
+    time it is interrupted first, and has so long to write what it has."""
+    child = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
+    is_finished = True
+    try:
+        child.wait(timeout=limit_s)
+    except subprocess.TimeoutExpired:
+        is_finished = False
+        if grace_s:
+            child.send_signal(signal.SIGINT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=grace_s)
+    if child.poll() is None:
+        os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
+    return is_finished
+
+
 def run_tests(mark: str, select: str, limit_s: int) -> dict[str, object]:
     """Runs the tests with a mark in a process group of its own and counts them; `finished` is False
     if the time limit ended them, and the counts are then of those that had ended."""
@@ -115,18 +134,7 @@ def run_tests(mark: str, select: str, limit_s: int) -> dict[str, object]:
         junit = Path(folder) / "junit.xml"
         command = [sys.executable, "-m", "pytest", "-q", f"--junitxml={junit}", "-m", mark]
         command += ["-k", select] if select else []
-        child = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
-        is_finished = True
-        try:
-            child.wait(timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            is_finished = False
-            child.send_signal(signal.SIGINT)  # pytest then writes what it has
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(timeout=15)
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+        is_finished = run_limited(command, limit_s, grace_s=15.0)
         if not junit.exists():
             reason = "the run ended without a result" if is_finished else "time limit"
             return {
@@ -200,14 +208,7 @@ def run_preset(preset: str, limit_s: int, fa3_library: Path | None) -> dict[str,
         command += ["--budget-ms", "200", "--max-rounds", "25", "--limit-s", str(0.7 * limit_s)]
         if fa3_library is not None:
             command += ["--fa3-library", str(fa3_library)]
-        child = subprocess.Popen(command, cwd=ROOT, start_new_session=True)
-        is_finished = True
-        try:
-            child.wait(timeout=limit_s)
-        except subprocess.TimeoutExpired:
-            is_finished = False
-            os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+        is_finished = run_limited(command, limit_s)
         rows = json.loads(path.read_text())["rows"] if path.exists() else []
     return {"finished": is_finished, "rows": [short_row(row) for row in rows]}
 

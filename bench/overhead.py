@@ -14,13 +14,12 @@ from collections.abc import Callable
 import torch
 
 from bench.environment import why_no_hopper
+from bench.kernel_stats import SMALL_KERNELS
 from bench.providers import PROVIDERS, make_inputs
 from bench.shapes import AttentionShape, paper_shapes
 from bench.timing import SPIN_CYCLES_PER_S
 
 CALLS = 200
-# Words in a kernel's name, and what its time is booked on; the first that fits.
-PARTS = ("preprocess", "postprocess", "order_sequences", "unowned_rows")
 
 
 def host_microseconds(call: Callable[[], object]) -> float:
@@ -63,8 +62,8 @@ def host_overhead() -> dict[str, float]:
 
 
 def part_of(kernel: str) -> str:
-    """What a kernel's time is booked on: one of PARTS, memset or main."""
-    for part in PARTS:
+    """What a kernel's time is booked on: one of SMALL_KERNELS, memset or main."""
+    for part in SMALL_KERNELS:
         if part in kernel:
             return part
     return "memset" if "memset" in kernel.lower() else "main"

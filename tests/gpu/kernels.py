@@ -12,7 +12,7 @@ import dash
 from ..compare import assert_results_equal
 from . import registry
 from .dirt import HUGE_BYTE, NAN_BYTE, busy_second_stream, keep_busy, poison_freed_memory
-from .problem import Problem, check_close, dense, legal, packed, run
+from .problem import Problem, check_close, dense, legal, mask_of, packed, run
 
 COMPILED_HEAD_DIMS = (64, 96, 128, 192, 256)
 CAUSAL, WINDOW = (-1, 0), (70, 40)
@@ -52,8 +52,6 @@ def with_key(problem: Problem, head_dim: int, dtype: str) -> Problem:
 
 def skip_if_not_built(problem: Problem) -> None:
     """A build with a DASH_KERNELS filter has only some kernels."""
-    from .problem import mask_of
-
     supported, reason = dash.is_supported(**mask_of(problem), device="cuda")
     if not supported and "was built" in reason:
         raise registry.SkippedError(reason)
