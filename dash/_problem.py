@@ -225,14 +225,17 @@ def check_packed(packed: Packed) -> None:
 
 
 def check_scale(softmax_scale: float | None, softcap: float) -> None:
-    """Refuses factors with which no finite score comes out."""
+    """Refuses factors with which no finite or no accurate score comes out: the kernels hold them
+    as float32, and the backward divides the rounding error of lse by softcap."""
     if softmax_scale is not None and not 1e-30 < softmax_scale < 1e30:
         raise ValueError(
-            f"softmax_scale={softmax_scale!r} must be positive and finite; None means "
+            f"softmax_scale={softmax_scale!r} must be between 1e-30 and 1e30; None means "
             "1 / sqrt(head_dim)"
         )
-    if softcap != 0.0 and not 1e-30 <= softcap <= 1e30:
-        raise ValueError(f"softcap={softcap!r} must be 0.0, which is none, or positive and finite")
+    if softcap != 0.0 and not 1e-3 <= softcap <= 1e30:
+        raise ValueError(
+            f"softcap={softcap!r} must be 0.0, which is none, or between 1e-3 and 1e30"
+        )
 
 
 def resolve_window(causal: bool, window_size: Sequence[int | None]) -> Window:

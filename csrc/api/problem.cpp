@@ -5,10 +5,10 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <map>
 #include <mutex>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 
@@ -237,15 +237,23 @@ int check_device(int device, int64_t sm_margin) {
   return facts.num_sms - static_cast<int>(sm_margin);
 }
 
+std::string number_text(double number) {
+  std::ostringstream text;
+  text << number;
+  return text.str();
+}
+
+// Factors are float32 in the kernels: what rounds to 0 or overflows there is no factor.
 void check_scale(Options const& options) {
-  DASH_CHECK(std::isfinite(options.softmax_scale) && options.softmax_scale > 0.0,
-             "dash_attn: softmax_scale=" + std::to_string(options.softmax_scale) +
-                 " must be positive and finite; None means 1 / sqrt(head_dim)");
-  // Correctness: a softcap that float32 rounds to 0 would be none.
-  bool const is_cap = options.softcap >= 1e-30 && options.softcap <= 1e30;
+  bool const is_scale = options.softmax_scale > 1e-30 && options.softmax_scale < 1e30;
+  DASH_CHECK(is_scale, "dash_attn: softmax_scale=" + number_text(options.softmax_scale) +
+                           " must be between 1e-30 and 1e30; None means 1 / sqrt(head_dim)");
+  // Correctness: the backward finds tanh(score / softcap) again from the probability and lse, whose
+  // rounding a smaller softcap would multiply too much.
+  bool const is_cap = options.softcap >= 1e-3 && options.softcap <= 1e30;
   DASH_CHECK(options.softcap == 0.0 || is_cap,
-             "dash_attn: softcap=" + std::to_string(options.softcap) +
-                 " must be 0.0, which is none, or positive and finite");
+             "dash_attn: softcap=" + number_text(options.softcap) +
+                 " must be 0.0, which is none, or between 1e-3 and 1e30");
 }
 
 // A max_seqlen, if it is wrong at least one that grids can be made of.

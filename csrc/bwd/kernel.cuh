@@ -9,6 +9,7 @@
 #include "bwd/mma.cuh"
 #include "bwd/store_dq.cuh"
 #include "bwd/traits.cuh"
+#include "common/dependent_launch.cuh"
 
 namespace dash::bwd {
 
@@ -19,6 +20,10 @@ CUTE_DEVICE void init_barriers(typename Traits::SharedStorage& smem) {
   smem.ring_q.init(1, Traits::kNumMmaWarps);
   smem.ring_do.init(1, Traits::kNumMmaWarps);
   smem.ring_work.init(1, Traits::kNumMmaWarps + kNumDqWriters);
+  for (int stage = 0; stage < Traits::kStagesDs; ++stage) {
+    cutlass::arch::ClusterBarrier::init(&smem.ds_full[stage], Traits::kNumMmaWarps);
+    cutlass::arch::ClusterBarrier::init(&smem.ds_empty[stage], Traits::kNumMmaWarps);
+  }
   for (uint64_t& barrier : smem.adds_done) {
     cutlass::arch::ClusterBarrier::init(&barrier, kNumDqWriters);
   }
@@ -44,6 +49,9 @@ __global__ void __launch_bounds__(Traits::kNumThreads, 1)
   if (arguments.has_missing_boxes) {
     zero_boxes(smem.k, smem.ds);
   }
+  // Correctness: also of a cooperative launch, which the preprocess kernel has ended before.
+  wait_for_previous_kernel();
+  allow_next_kernel();
   // Arrives and waits: all threads. Protects: the barriers until they are initialised, and boxes
   // that are not loaded until they are zeroed.
   __syncthreads();

@@ -80,7 +80,7 @@ struct Load {
   }
 
   CUTE_DEVICE void publish_mask(Work const& work, QTile q_tile) {
-    if constexpr (!Traits::kIsDense) {
+    if constexpr (Traits::kPublishesMask) {
       auto const state = RingState<Traits::kStagesQ>::at(counts.q_tiles());
       // As for q, whose ring guards this too: the arrive of load_rows releases the store, and the
       // clobber keeps the compiler from moving it below.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "bwd/mma_step.cuh"
+#include "bwd/mma_step_in_turns.cuh"
 #include "bwd/mma_step_wide.cuh"
 #include "bwd/q_tiles.cuh"
 #include "bwd/store_dkv.cuh"
@@ -12,42 +13,6 @@
 
 namespace dash::bwd {
 
-// Views of shared memory as the operands of the five products.
-template <class Traits>
-  requires(!Traits::kIsWide)
-CUTE_DEVICE auto make_step_operands(typename Traits::SharedStorage& smem, int thread) {
-  Tensor sK = make_tensor(make_smem_ptr(smem.k), typename Traits::SmemLayoutK{});
-  Tensor sKt = make_tensor(make_smem_ptr(smem.k), typename Traits::SmemLayoutKt{});
-  Tensor sV = make_tensor(make_smem_ptr(smem.v), typename Traits::SmemLayoutV{});
-  Tensor sQ = make_tensor(make_smem_ptr(smem.q), typename Traits::SmemLayoutQ{});
-  Tensor sQt = make_tensor(make_smem_ptr(smem.q), typename Traits::SmemLayoutQt{});
-  Tensor sdO = make_tensor(make_smem_ptr(smem.dout), typename Traits::SmemLayoutDo{});
-  Tensor sdOt = make_tensor(make_smem_ptr(smem.dout), typename Traits::SmemLayoutDot{});
-  Tensor sdS = make_tensor(make_smem_ptr(smem.ds), typename Traits::SmemLayoutDs{});
-
-  // Operands in shared memory are descriptors, the same for all threads of a warpgroup. The index
-  // is made warp-uniform so that they live in uniform registers.
-  int const warpgroup = __shfl_sync(0xffffffffu, thread / 128, 0);
-  auto const sdp = typename Traits::MmaSdp{}.get_slice(warpgroup * 128);
-  auto const dkv = typename Traits::MmaDkv{}.get_slice(warpgroup * 128);
-  auto const dq = typename Traits::MmaDq{}.get_slice(warpgroup * 128);
-  auto const dq_operands = [&] {
-    if constexpr (Traits::kDqIsTransposed) {
-      return cute::make_tuple(dq.partition_fragment_B(sdS), dq.partition_fragment_A(sKt));
-    } else {
-      return cute::make_tuple(dq.partition_fragment_A(sdS), dq.partition_fragment_B(sKt));
-    }
-  }();
-  return StepOperands{sdp.partition_fragment_A(sK),
-                      sdp.partition_fragment_A(sV),
-                      sdp.partition_fragment_B(sQ),
-                      sdp.partition_fragment_B(sdO),
-                      dkv.partition_fragment_B(sdOt),
-                      dkv.partition_fragment_B(sQt),
-                      get<0>(dq_operands),
-                      get<1>(dq_operands)};
-}
-
 template <class Traits>
 CUTE_DEVICE void mma_work_loop(typename Traits::MainArguments const& arguments,
                                typename Traits::SharedStorage& smem) {
@@ -55,7 +20,11 @@ CUTE_DEVICE void mma_work_loop(typename Traits::MainArguments const& arguments,
   int const thread = threadIdx.x - kFirstMmaWarp * 32;
   auto const operands = make_step_operands<Traits>(smem, thread);
 
-  int tile_count = 0;
+  uint32_t tile_count = 0;
+  if (Traits::kIsInTurns && thread / 128 == 1) {
+    // The first turn is warpgroup 0's.
+    pass_scores_turn<Traits>(1);
+  }
   for (int work_count = 0;; ++work_count) {
     auto const state_work = RingState<Traits::kStagesWork>::at(work_count);
     auto const state_kv = RingState<1>::at(work_count);
@@ -79,13 +48,16 @@ CUTE_DEVICE void mma_work_loop(typename Traits::MainArguments const& arguments,
     // Protects: k and v of this work tile.
     consumer_wait(smem.ring_k, state_kv);
     consumer_wait(smem.ring_v, state_kv);
-    for_each_q_tile<Traits>(params, tile, work, [&](QTile q_tile) {
-      TileMask const mask = Traits::kIsDense ? tile_mask<Traits>(Traits::grid(params),
-                                                                 q_tile.m_block, tile.n_block)
-                                             : TileMask{};
-      StepInput const input{mask, arguments.scores, tile_count};
-      mma_step<Traits>(operands, smem, input, tdKrdK, tdVrdV);
-      ++tile_count;
+    // Tuning: the MMA warps count Q tiles and don't ask the policy which ones they are. They would
+    // ask between one tile's last product and the next one's first, when the tensor cores have
+    // nothing else to do: 2 to 7 % of the whole backward (H200).
+    uint32_t const end =
+        tile_count + num_steps<Traits>(params, tile, work) * params.group_size;
+    TileMask const mask_of_all = Traits::kPublishesMask
+                                     ? TileMask{}
+                                     : tile_mask<Traits>(Traits::grid(params), 0, tile.n_block);
+    mma_steps<Traits>(operands, smem, tile_count, end, tdKrdK, tdVrdV, [&](uint32_t count) {
+      return StepInput{mask_of_all, arguments.scores, count};
     });
     // Arrives: each MMA warp, all its products done. Waits: the load warp.
     consumer_release(smem.ring_k, state_kv);

@@ -31,39 +31,31 @@ WideStepOperands(Operands...) -> WideStepOperands<Operands...>;
 template <class Traits>
   requires(Traits::kIsWide)
 CUTE_DEVICE auto make_step_operands(typename Traits::SharedStorage& smem, int thread) {
-  Tensor sK = make_tensor(make_smem_ptr(smem.k), typename Traits::SmemLayoutK{});
-  Tensor sKt = make_tensor(make_smem_ptr(smem.k), typename Traits::SmemLayoutKt{});
-  Tensor sV = make_tensor(make_smem_ptr(smem.v), typename Traits::SmemLayoutV{});
-  Tensor sQ = make_tensor(make_smem_ptr(smem.q), typename Traits::SmemLayoutQ{});
-  Tensor sQt = make_tensor(make_smem_ptr(smem.q), typename Traits::SmemLayoutQt{});
-  Tensor sdO = make_tensor(make_smem_ptr(smem.dout), typename Traits::SmemLayoutDo{});
-  Tensor sdOt = make_tensor(make_smem_ptr(smem.dout), typename Traits::SmemLayoutDot{});
-  Tensor sPdS = make_tensor(make_smem_ptr(smem.ds), typename Traits::SmemLayoutDs{});
-  Tensor sPdSt = make_tensor(make_smem_ptr(smem.ds), typename Traits::SmemLayoutDst{});
-
-  // Warp-uniform, so that descriptors live in uniform registers (mma.cuh).
-  int const warpgroup = __shfl_sync(0xffffffffu, thread / 128, 0);
-  auto const sdp = typename Traits::MmaSdp{}.get_slice(warpgroup * 128);
-  auto const dkv = typename Traits::MmaDkv{}.get_slice(warpgroup * 128);
-  auto const dq = typename Traits::MmaDq{}.get_slice(warpgroup * 128);
+  SmemTensors<Traits> const tensors{smem};
+  int const first_thread = uniform_first_thread(thread);
+  auto const sdp = typename Traits::MmaSdp{}.get_slice(first_thread);
+  auto const dkv = typename Traits::MmaDkv{}.get_slice(first_thread);
+  auto const dq = typename Traits::MmaDq{}.get_slice(first_thread);
   auto const dkv_operands = [&] {
     if constexpr (Traits::Products::kDkvIsTransposed) {
-      return cute::make_tuple(dkv.partition_fragment_A(sdOt), dkv.partition_fragment_A(sQt),
-                              dkv.partition_fragment_B(sPdSt));
+      return cute::make_tuple(dkv.partition_fragment_A(tensors.dout_t()),
+                              dkv.partition_fragment_A(tensors.qt()),
+                              dkv.partition_fragment_B(tensors.ds_t()));
     } else {
-      return cute::make_tuple(dkv.partition_fragment_B(sdOt), dkv.partition_fragment_B(sQt),
-                              dkv.partition_fragment_A(sPdSt));
+      return cute::make_tuple(dkv.partition_fragment_B(tensors.dout_t()),
+                              dkv.partition_fragment_B(tensors.qt()),
+                              dkv.partition_fragment_A(tensors.ds_t()));
     }
   }();
-  return WideStepOperands{sdp.partition_fragment_A(sQ),
-                          sdp.partition_fragment_B(sK),
-                          sdp.partition_fragment_A(sdO),
-                          sdp.partition_fragment_B(sV),
+  return WideStepOperands{sdp.partition_fragment_A(tensors.q()),
+                          sdp.partition_fragment_B(tensors.k()),
+                          sdp.partition_fragment_A(tensors.dout()),
+                          sdp.partition_fragment_B(tensors.v()),
                           get<0>(dkv_operands),
                           get<1>(dkv_operands),
                           get<2>(dkv_operands),
-                          dq.partition_fragment_A(sPdS),
-                          dq.partition_fragment_B(sKt)};
+                          dq.partition_fragment_A(tensors.ds()),
+                          dq.partition_fragment_B(tensors.kt())};
 }
 
 // This warpgroup's keys of P or dS, rounded, -> tile `index` of smem.ds.
@@ -72,8 +64,7 @@ CUTE_DEVICE void store_p_or_ds(typename Traits::SharedStorage& smem, Acc const& 
                                int index, int thread) {
   using Element = typename Traits::Element;
   Tensor rounded = convert_to<Element>(accumulator);
-  Tensor sPdS = as_position_independent_swizzle_tensor(
-      make_tensor(make_smem_ptr(smem.ds), typename Traits::SmemLayoutDs{}));
+  Tensor sPdS = as_position_independent_swizzle_tensor(SmemTensors<Traits>{smem}.ds());
   auto const copy_pds =
       make_tiled_copy_C(Copy_Atom<SM90_U16x8_STSM_T, Element>{}, typename Traits::MmaSdp{});
   auto const slice = copy_pds.get_thread_slice(thread);
@@ -109,9 +100,7 @@ CUTE_DEVICE void mma_step(Operands const& operands, typename Traits::SharedStora
   auto const state_do = RingState<Traits::kStagesDo>::at(input.tile_count);
   int const index_p = 2 * (input.tile_count % Traits::kStagesDs);
   int const index_ds = index_p + 1;
-  // Tuning: hidden from the optimiser, as in mma_step.cuh.
-  int thread = threadIdx.x - kFirstMmaWarp * 32;
-  asm volatile("" : "+r"(thread));
+  int const thread = hidden_mma_thread<Traits>();
   typename Traits::MmaSdp mma_sdp;
   using TileSdp = typename Traits::AccumulatorShapeSdp;
 
@@ -129,7 +118,7 @@ CUTE_DEVICE void mma_step(Operands const& operands, typename Traits::SharedStora
                                      rematerialize(operands.tdPrV), tdPrdP);
   gemm_wait<1>(tSrS);
   compute_p_by_rows<Traits>(tSrS, smem.lse_log2[state_q.stage], input.scores, thread);
-  TileMask const& mask = Traits::kIsDense ? input.mask : smem.mask[state_q.stage];
+  TileMask const& mask = Traits::kPublishesMask ? smem.mask[state_q.stage] : input.mask;
   if (mask.is_needed) {
     mask_p_by_rows<Traits>(tSrS, mask, thread);
   }
@@ -164,14 +153,16 @@ CUTE_DEVICE void mma_step(Operands const& operands, typename Traits::SharedStora
   consumer_release(smem.ring_do, state_do);
   issue_dkv<Traits>(rematerialize(operands.tdKrQ)(_, _, _, state_q.stage),
                     rematerialize(operands.tdKVrPdS)(_, _, _, index_ds), tdKrdK);
+  acquire_dq_stage<Traits>(smem, input.tile_count, thread);
   gemm_wait<1>(tdQrdQ);
   hand_over_dq<Traits>(smem, tdQrdQ, input.tile_count, thread);
   if constexpr (Traits::kDqParts > 1) {
     issue_dq_part<Traits>(operands, tdQrdQ, index_ds, 1);
     gemm_wait<1>(tdKrdK);
     consumer_release(smem.ring_q, state_q);
+    acquire_dq_stage<Traits>(smem, input.tile_count, thread, 1);
     gemm_wait<0>(tdQrdQ);
-    hand_over_dq<Traits>(smem, tdQrdQ, input.tile_count, thread, 1);
+    hand_over_dq<Traits>(smem, tdQrdQ, input.tile_count, thread);
   } else {
     gemm_wait<0>(tdKrdK);
     consumer_release(smem.ring_q, state_q);

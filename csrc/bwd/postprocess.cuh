@@ -5,6 +5,7 @@
 
 #include "bwd/cta_q_tile.cuh"
 #include "bwd/traits.cuh"
+#include "common/dependent_launch.cuh"
 
 namespace dash::bwd {
 
@@ -18,6 +19,7 @@ __global__ void __launch_bounds__(Traits::kNumMmaThreads)
   constexpr int kRowPitch = Traits::kHeadDim + 8;
   __shared__ alignas(16) Element staged[Traits::kBlockM * kRowPitch];
 
+  wait_for_previous_kernel();
   CtaQTile const tile = cta_q_tile<Traits>(params);
   if (!Traits::kIsDense && tile.num_rows <= 0) {
     return;
@@ -48,9 +50,8 @@ __global__ void __launch_bounds__(Traits::kNumMmaThreads)
   CUTE_UNROLL
   for (int i = 0; i < kFloats; ++i) {
     auto const coordinate = coordinates(i);
-    int const row = Traits::kDqIsTransposed ? get<1>(coordinate) : get<0>(coordinate);
-    int const column = Traits::kDqIsTransposed ? get<0>(coordinate) : get<1>(coordinate);
-    staged[row * kRowPitch + column] = Element(values[i] * params.softmax_scale);
+    staged[get<0>(coordinate) * kRowPitch + get<1>(coordinate)] =
+        Element(values[i] * params.softmax_scale);
   }
   // Arrives and waits: all threads. Protects: the staged tile until it is complete.
   __syncthreads();

@@ -31,6 +31,13 @@ struct PackedCounts {
   __device__ __forceinline__ void next_work_tile() { packed += 0x10000u; }
 };
 
+// Steps of a work tile: Q tiles of each query head.
+template <class Traits>
+__device__ __forceinline__ int num_steps(BwdParams const& params, schedule::WorkTile const& tile,
+                                         Work const& work) {
+  return Traits::kIsDense ? Traits::grid(params).num_steps(tile.n_block) : work.num_steps;
+}
+
 // Calls `visit(QTile)` for each Q tile of `tile`, in the policy's order. `work` is what was
 // published of the tile, in shared memory. Tuning: it is read again at each step, because registers
 // are scarce.
@@ -38,8 +45,8 @@ template <class Traits, class Visit>
 __device__ __forceinline__ void for_each_q_tile(BwdParams const& params,
                                                 schedule::WorkTile const& tile,
                                                 Work const& work, Visit visit) {
-  int const num_steps = Traits::kIsDense ? Traits::grid(params).num_steps(tile.n_block) : 0;
-  for (int step = 0; step < (Traits::kIsDense ? num_steps : work.num_steps); ++step) {
+  int const dense_steps = Traits::kIsDense ? num_steps<Traits>(params, tile, work) : 0;
+  for (int step = 0; step < (Traits::kIsDense ? dense_steps : work.num_steps); ++step) {
     int const m_block =
         Traits::Policy::m_block(Traits::grid(params, work.sequence), tile, step);
     for (int member = 0; member < params.group_size; ++member) {

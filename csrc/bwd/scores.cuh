@@ -10,13 +10,17 @@
 
 namespace dash::bwd {
 
+// The lse_log2 or dpsum of the two queries that accumulator values i .. i + 3 belong to.
+CUTE_DEVICE float2 column_pair(float const* values, int thread, int i) {
+  return *reinterpret_cast<float2 const*>(values + accumulator_column(thread, i));
+}
+
 // S^T -> P^T = exp2(S^T * scale_log2 - lse_log2), in place.
 template <class Acc>
 CUTE_DEVICE void compute_plain_p(Acc& tSrS, float const* lse_log2, float scale_log2, int thread) {
   CUTE_UNROLL
   for (int i = 0; i < size(tSrS); i += 4) {
-    float2 const lse =
-        *reinterpret_cast<float2 const*>(lse_log2 + accumulator_column(thread, i));
+    float2 const lse = column_pair(lse_log2, thread, i);
     CUTE_UNROLL
     for (int half = 0; half < 4; half += 2) {
       tSrS(i + half) = exp2_approx(fmaf(tSrS(i + half), scale_log2, -lse.x));
@@ -25,15 +29,29 @@ CUTE_DEVICE void compute_plain_p(Acc& tSrS, float const* lse_log2, float scale_l
   }
 }
 
-// The same with scores softcap * tanh(S^T * softmax_scale / softcap).
+// P of one score softcap * tanh(s * softmax_scale / softcap).
+CUTE_DEVICE float capped_p(float s, float lse_log2, ScoreScale const& scores) {
+  return exp2_approx(fmaf(tanh_of_scaled(s * scores.scale_log2), scores.softcap_log2, -lse_log2));
+}
+
+// dS of that score from `ds`, what it would be without softcap: times 1 - tanh^2.
+// Tuning: tanh is found again from P, log2(P) = softcap_log2 * tanh - lse_log2: kept, it would need
+// as many registers as P.
+CUTE_DEVICE float capped_ds(float ds, float p, float lse_log2, ScoreScale const& scores) {
+  float const tanh = (log2_approx(p) + lse_log2) * scores.softcap_inverse;
+  // Correctness: rounding of lse, divided by a small softcap, may lead out of -1 .. 1.
+  float const derivative = fmaxf(fmaf(-tanh, tanh, 1.f), 0.f);
+  // Correctness: by selection, because the logarithm of a masked P is -inf.
+  return p > 0.f ? ds * derivative : 0.f;
+}
+
+// compute_plain_p with softcap.
 template <class Acc>
 CUTE_DEVICE void compute_capped_p(Acc& tSrS, float const* lse_log2, ScoreScale const& scores,
                                   int thread) {
   CUTE_UNROLL
   for (int i = 0; i < size(tSrS); ++i) {
-    float const tanh = tanh_of_scaled(tSrS(i) * scores.scale_log2);
-    tSrS(i) = exp2_approx(
-        fmaf(tanh, scores.softcap_log2, -lse_log2[accumulator_column(thread, i)]));
+    tSrS(i) = capped_p(tSrS(i), lse_log2[accumulator_column(thread, i)], scores);
   }
 }
 
@@ -93,12 +111,19 @@ CUTE_DEVICE void mask_p(Acc& tSrP, TileMask mask, int thread) {
   }
 }
 
+// What dS needs of each query, and of the scores.
+struct DsTerms {
+  float const* dpsum;
+  float const* lse_log2;
+  ScoreScale const& scores;
+};
+
 // dP^T -> dS^T = P^T o (dP^T - dpsum), in place.
 template <class Acc>
 CUTE_DEVICE void compute_plain_ds(Acc& tdPrdP, Acc const& tSrP, float const* dpsum, int thread) {
   CUTE_UNROLL
   for (int i = 0; i < size(tdPrdP); i += 4) {
-    float2 const sum = *reinterpret_cast<float2 const*>(dpsum + accumulator_column(thread, i));
+    float2 const sum = column_pair(dpsum, thread, i);
     CUTE_UNROLL
     for (int half = 0; half < 4; half += 2) {
       tdPrdP(i + half) = tSrP(i + half) * (tdPrdP(i + half) - sum.x);
@@ -107,27 +132,15 @@ CUTE_DEVICE void compute_plain_ds(Acc& tdPrdP, Acc const& tSrP, float const* dps
   }
 }
 
-// What dS needs of each query, and of the scores.
-struct DsTerms {
-  float const* dpsum;
-  float const* lse_log2;
-  ScoreScale const& scores;
-};
-
-// The same times the derivative of the capped score, 1 - tanh^2.
-// Tuning: tanh is found again from P, log2(P) = softcap_log2 * tanh - lse_log2: kept, it would need
-// as many registers as P.
+// compute_plain_ds with softcap.
 template <class Acc>
 CUTE_DEVICE void compute_capped_ds(Acc& tdPrdP, Acc const& tSrP, DsTerms const& terms,
                                    int thread) {
   CUTE_UNROLL
   for (int i = 0; i < size(tdPrdP); ++i) {
     int const column = accumulator_column(thread, i);
-    float const tanh =
-        (log2_approx(tSrP(i)) + terms.lse_log2[column]) * terms.scores.softcap_inverse;
     float const ds = tSrP(i) * (tdPrdP(i) - terms.dpsum[column]);
-    // Correctness: by selection, because the logarithm of a masked P is -inf.
-    tdPrdP(i) = tSrP(i) > 0.f ? fmaf(-tanh * tanh, ds, ds) : 0.f;
+    tdPrdP(i) = capped_ds(ds, tSrP(i), terms.lse_log2[column], terms.scores);
   }
 }
 

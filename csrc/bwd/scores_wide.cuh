@@ -32,8 +32,7 @@ CUTE_DEVICE void compute_p_by_rows(Acc& tSrS, float const* lse_log2, ScoreScale 
   if (Traits::kIsGeneral && scores.softcap_log2 > 0.f) {
     CUTE_UNROLL
     for (int i = 0; i < size(tSrS); ++i) {
-      float const tanh = tanh_of_scaled(tSrS(i) * scores.scale_log2);
-      tSrS(i) = exp2_approx(fmaf(tanh, scores.softcap_log2, -lse[Place::half_of(i)]));
+      tSrS(i) = capped_p(tSrS(i), lse[Place::half_of(i)], scores);
     }
   } else {
     CUTE_UNROLL
@@ -72,7 +71,7 @@ CUTE_DEVICE void mask_p_by_rows(Acc& tSrP, TileMask mask, int thread) {
   }
 }
 
-// dP -> dS = P o (dP - dpsum), in place; with softcap times 1 - tanh^2, as in scores.cuh.
+// dP -> dS = P o (dP - dpsum), in place; with softcap as in scores.cuh.
 template <class Traits, class Acc>
 CUTE_DEVICE void compute_ds_by_rows(Acc& tdPrdP, Acc const& tSrP, DsTerms const& terms,
                                     int thread) {
@@ -87,10 +86,7 @@ CUTE_DEVICE void compute_ds_by_rows(Acc& tdPrdP, Acc const& tSrP, DsTerms const&
     float const lse[2] = {terms.lse_log2[at.row(0)], terms.lse_log2[at.row(1)]};
     CUTE_UNROLL
     for (int i = 0; i < size(tdPrdP); ++i) {
-      float const tanh =
-          (log2_approx(tSrP(i)) + lse[Place::half_of(i)]) * terms.scores.softcap_inverse;
-      // Correctness: by selection, because the logarithm of a masked P is -inf.
-      tdPrdP(i) = tSrP(i) > 0.f ? fmaf(-tanh * tanh, tdPrdP(i), tdPrdP(i)) : 0.f;
+      tdPrdP(i) = capped_ds(tdPrdP(i), tSrP(i), lse[Place::half_of(i)], terms.scores);
     }
   }
 }

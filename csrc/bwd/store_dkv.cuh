@@ -51,25 +51,33 @@ CUTE_DEVICE void store_accumulator(Acc const& accumulator, float scale,
   }
 }
 
+// The rows of dk or dv from `first_row` of a work tile's sequence on.
+template <class Traits>
+CUTE_DEVICE RowsTarget<typename Traits::Element> rows_target(BwdParams const& params,
+                                                             Work const& work, int first_row,
+                                                             void* tensor, Strides const& strides,
+                                                             int num_columns) {
+  using Element = typename Traits::Element;
+  int const offset = Traits::kIsDense ? 0 : work.sequence.offset_k;
+  Element* const data = static_cast<Element*>(tensor) + work.tile.bidb * strides.batch +
+                        work.tile.bidh * strides.head + (offset + first_row) * strides.row;
+  return {data, strides.row, Traits::grid(params, work.sequence).seqlen_k - first_row, num_columns};
+}
+
 template <class Traits, class AccDkv>
   requires(!Traits::kIsWide)
 CUTE_DEVICE void store_dkv(BwdParams const& params, Work const& work, AccDkv const& tdKrdK,
                            AccDkv const& tdVrdV) {
-  using Element = typename Traits::Element;
-  schedule::WorkTile const& tile = work.tile;
   int const warpgroup = threadIdx.x / 128 - 1;
-  int const first_row = tile.n_block * Traits::kBlockN + warpgroup * 64;
-  int const offset = Traits::kIsDense ? 0 : work.sequence.offset_k;
-  int const num_rows = Traits::grid(params, work.sequence).seqlen_k - first_row;
-  auto const target = [&](void* tensor, Strides const& strides, int num_columns) {
-    Element* const data = static_cast<Element*>(tensor) + tile.bidb * strides.batch +
-                          tile.bidh * strides.head + (offset + first_row) * strides.row;
-    return RowsTarget<Element>{data, strides.row, num_rows, num_columns};
-  };
-  store_accumulator<Traits::kHeadDim>(tdVrdV, 1.f,
-                                      target(params.dv, params.dv_strides, params.head_dim_v));
-  store_accumulator<Traits::kHeadDim>(tdKrdK, params.softmax_scale,
-                                      target(params.dk, params.dk_strides, params.head_dim));
+  int const first_row = work.tile.n_block * Traits::kBlockN + warpgroup * 64;
+  store_accumulator<Traits::kHeadDim>(
+      tdVrdV, 1.f,
+      rows_target<Traits>(params, work, first_row, params.dv, params.dv_strides,
+                          params.head_dim_v));
+  store_accumulator<Traits::kHeadDim>(
+      tdKrdK, params.softmax_scale,
+      rows_target<Traits>(params, work, first_row, params.dk, params.dk_strides,
+                          params.head_dim));
 }
 
 }  // namespace dash::bwd

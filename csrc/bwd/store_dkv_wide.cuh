@@ -56,15 +56,7 @@ template <class Traits, class AccDkv>
 CUTE_DEVICE void store_dkv(BwdParams const& params, Work const& work, AccDkv const& tdKrdK,
                            AccDkv const& tdVrdV) {
   using Element = typename Traits::Element;
-  schedule::WorkTile const& tile = work.tile;
-  int const first_row = tile.n_block * Traits::kBlockN;
-  int const offset = Traits::kIsDense ? 0 : work.sequence.offset_k;
-  int const num_rows = Traits::grid(params, work.sequence).seqlen_k - first_row;
-  auto const target = [&](void* tensor, Strides const& strides, int num_columns) {
-    Element* const data = static_cast<Element*>(tensor) + tile.bidb * strides.batch +
-                          tile.bidh * strides.head + (offset + first_row) * strides.row;
-    return RowsTarget<Element>{data, strides.row, num_rows, num_columns};
-  };
+  int const first_row = work.tile.n_block * Traits::kBlockN;
   auto const store = [&](AccDkv const& accumulator, float scale, RowsTarget<Element> rows) {
     if constexpr (Traits::Products::kDkvIsTransposed) {
       store_transposed<Traits>(accumulator, scale, rows);
@@ -76,8 +68,12 @@ CUTE_DEVICE void store_dkv(BwdParams const& params, Work const& work, AccDkv con
       store_accumulator<kColumns>(accumulator, scale, rows);
     }
   };
-  store(tdVrdV, 1.f, target(params.dv, params.dv_strides, params.head_dim_v));
-  store(tdKrdK, params.softmax_scale, target(params.dk, params.dk_strides, params.head_dim));
+  store(tdVrdV, 1.f,
+        rows_target<Traits>(params, work, first_row, params.dv, params.dv_strides,
+                            params.head_dim_v));
+  store(tdKrdK, params.softmax_scale,
+        rows_target<Traits>(params, work, first_row, params.dk, params.dk_strides,
+                            params.head_dim));
 }
 
 }  // namespace dash::bwd

@@ -103,9 +103,12 @@ struct StoreDq {
           (counts.q_tiles() / kNumDqWriters * Traits::kDqParts + part) % 2;
       CUTE_UNROLL
       for (int warpgroup = 0; warpgroup < kWarpgroups; ++warpgroup) {
-        // Arrives: the warps (4) of the MMA warpgroup, each after a generic -> async proxy fence of
-        // every lane. Waits: this lane. Protects: smem.dq of this stage until it is fully written.
+        // Arrives: the warps (4) of the MMA warpgroup. Waits: this lane. Protects: smem.dq of this
+        // stage until it is fully written.
         cutlass::arch::ClusterBarrier::wait(&smem.dq_full[writer][warpgroup], phase);
+        // Correctness: orders the MMA warps' stores, generic accesses that this lane has acquired,
+        // before what the copy engine does for it.
+        cutlass::arch::fence_view_async_shared();
         move(accum + warpgroup * Traits::kDqFloatsPerWarpgroup + part * Traits::kDqFloatsPerPart,
              smem.dq[stage][warpgroup]);
         bulk::commit();

@@ -25,11 +25,7 @@ constexpr auto make_dq_mma() {
   using M = Int<kConfig.block_m>;
   using N = Int<kConfig.block_n>;
   using D = Int<kConfig.key.head_dim>;
-  if constexpr (kConfig.dq_product == DqProduct::kTransposed) {
-    return make_tiled_mma(GMMA::ss_op_selector<Element, Element, float, Shape<D, M, N>,
-                                               GMMA::Major::MN, GMMA::Major::K>(),
-                          Layout<Shape<_2, _1, _1>>{});
-  } else if constexpr (kConfig.dq_product == DqProduct::kColumnsSplit) {
+  if constexpr (kConfig.dq_product == DqProduct::kColumnsSplit) {
     using HalfD = Int<kConfig.key.head_dim / 2>;
     return make_tiled_mma(GMMA::ss_op_selector<Element, Element, float, Shape<M, HalfD, N>,
                                                GMMA::Major::K, GMMA::Major::MN>(),
@@ -88,6 +84,8 @@ struct BwdTraits {
   static constexpr int kStagesDs = kConfig.stages_ds;
   static constexpr int kStagesDq = kConfig.stages_dq;
   static_assert(kStagesDq == 1 || kStagesDq == kNumDqWriters, "see the barriers of smem.dq");
+  static_assert(kStagesDs == 2 || kConfig.dkv_product != DkvProduct::kRowsSplit,
+                "see wait_for_ds: only the wide step knows how to share one stage");
   static constexpr int kStagesWork = 2;
   static constexpr int kNumMmaWarpgroups = kConfig.num_mma_warpgroups;
   static constexpr int kNumMmaThreads = 128 * kNumMmaWarpgroups;
@@ -96,10 +94,11 @@ struct BwdTraits {
   static constexpr bool kIsDense = kConfig.key.is_dense();
   static constexpr bool kIsGeneral = kConfig.key.variant == Variant::kGeneral;
   static constexpr bool kIsCausal = kConfig.key.variant == Variant::kCausal;
-  // Tuning: P is rounded before the wait for dP where that saves a spill, else after it: two copies
-  // of P would not fit the registers of the 80-row tile.
-  static constexpr bool kRoundsPEarly = kIsCausal && kConfig.key.head_dim == 64;
-  static constexpr bool kDqIsTransposed = kConfig.dq_product == DqProduct::kTransposed;
+  // The load lane publishes each Q tile's mask with q. Else all of a work tile's are the same.
+  static constexpr bool kPublishesMask = kConfig.key.variant != Variant::kFull;
+  static constexpr bool kIsInTurns = kConfig.overlap == Overlap::kInTurns;
+  static_assert(!kIsInTurns || (kNumMmaWarpgroups == 2 && kStagesDs == 2),
+                "see mma_step_in_turns.cuh");
 
   // Floats of a dQ tile that one MMA warpgroup computes, in a part and in all, and a thread of it.
   static constexpr int kDqParts = kConfig.dq_parts;
@@ -118,9 +117,7 @@ struct BwdTraits {
   using MmaDq = typename Products::MmaDq;
   using AccumulatorShapeSdp = typename Products::AccumulatorShapeSdp;
   using AccumulatorShapeDkv = typename Products::AccumulatorShapeDkv;
-  // Rows and columns of the product that gives dQ: of dQ itself, or of its transpose.
-  using TileShapeDq = cute::conditional_t<kDqIsTransposed, Shape<Int<kHeadDim>, Int<kBlockM>>,
-                                          Shape<Int<kBlockM>, Int<kHeadDim>>>;
+  using TileShapeDq = Shape<Int<kBlockM>, Int<kHeadDim>>;
   using PartShapeDq =
       decltype(make_shape(get<0>(TileShapeDq{}), get<1>(TileShapeDq{}) / Int<kDqParts>{}));
 
@@ -226,12 +223,15 @@ struct BwdTraits {
     alignas(16) float dpsum[kStagesDo][kBlockM];
     RingBarriers<1> ring_k;
     RingBarriers<1> ring_v;
-    TileMask mask[kStagesQ];  // not in (batch, seqlen) kernels
+    TileMask mask[kStagesQ];  // if kPublishesMask
     RingBarriers<kStagesQ> ring_q;    // also guards lse_log2 and mask
     RingBarriers<kStagesDo> ring_do;  // also guards dpsum
     RingBarriers<kStagesWork> ring_work;
     Work work[kStagesWork];
     int rank;  // the load lane's own: of the sequence that its last ticket fell in
+    // Warpgroups in turns: dS of Q tile i is in stage i mod 2, phase i / 2.
+    alignas(8) uint64_t ds_full[kStagesDs];
+    alignas(8) uint64_t ds_empty[kStagesDs];
     // A stage's phase: both dQ writers have made their last addition of the work tile.
     alignas(8) uint64_t adds_done[kStagesWork];
     // dq[..][wg] changes hands between MMA warpgroup wg and the two writer warps, which take

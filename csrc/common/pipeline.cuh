@@ -32,8 +32,9 @@ struct RingState {
   uint32_t phase = 0;
 
   // The position after `count` stages: one counter serves rings that advance together.
-  CUTLASS_DEVICE static RingState at(int count) {
-    return {count % kStages, static_cast<uint32_t>(count / kStages) & 1};
+  // Tuning: unsigned, so that a division by a power of two is one instruction.
+  CUTLASS_DEVICE static RingState at(uint32_t count) {
+    return {static_cast<int>(count % kStages), count / kStages & 1};
   }
 
   CUTLASS_DEVICE void advance() {

@@ -24,9 +24,10 @@ __device__ __forceinline__ int load_acquire(int const* counter) {
   return value;
 }
 
-// Orders generic-proxy accesses before async-proxy (bulk copy, WGMMA) ones of this thread.
+// Orders generic-proxy accesses of global memory that this thread has made or acquired before its
+// async-proxy (bulk copy) ones.
 __device__ __forceinline__ void fence_generic_to_async() {
-  asm volatile("fence.proxy.async;" ::: "memory");
+  asm volatile("fence.proxy.async.global;" ::: "memory");
 }
 
 // Arrives: the contributor with turn `turn - 1`, through pass_turn. Waits: one thread.

@@ -19,7 +19,13 @@ enum class DkvProduct : int {
 enum class DqProduct : int {
   kRowsSplit = 0,     // each computes some rows
   kColumnsSplit = 1,  // each computes some columns
-  kTransposed = 2,    // dQ^T = K^T dS^T, each computes some rows of it
+};
+
+// When the MMA warpgroups use the tensor cores. Changes no bit.
+enum class Overlap : int {
+  kTogether = 0,  // all are in the same phase of a tile
+  kInTurns = 1,   // two are half a tile apart: one's products run under the other's exponentials;
+                  // dQ of a tile is computed in the next one
 };
 
 struct BwdConfig {
@@ -37,6 +43,7 @@ struct BwdConfig {
   int num_mma_warpgroups = 2;
   DkvProduct dkv_product = DkvProduct::kRowsSplit;
   int dq_parts = 1;  // products, one after the other through one stage, that make a dQ tile
+  Overlap overlap = Overlap::kTogether;
 
   constexpr int num_threads() const { return 128 * (num_mma_warpgroups + 1); }
 };
@@ -62,32 +69,18 @@ constexpr BwdConfig bwd_config(KernelKey key) {
   if (key.head_dim > 128) {
     return wide_bwd_config(key);
   }
-  // Tuning: a second dQ stage, where it fits, keeps the MMA warpgroups from waiting for the copy
-  // engine: 2 to 10 % of the whole backward for a causal mask, 3 to 5 % for a full one at head
-  // dim 64 (H200).
-  if (key.head_dim == 64) {
-    return {.key = key, .block_m = 128, .block_n = 128, .stages_q = 2, .stages_do = 2,
-            .stages_ds = 2, .stages_dq = 2, .dq_product = DqProduct::kRowsSplit,
-            .mma_registers = 232, .load_registers = 40};
-  }
-  if (key.head_dim == 96) {
-    // Tuning: 80 rows would not leave registers for three quarters of the accumulators that head
-    // dim 128 has; 64 is also best on the diagonal.
-    return {.key = key, .block_m = 64, .block_n = 128, .stages_q = 2, .stages_do = 2,
-            .stages_ds = 2, .stages_dq = 2, .dq_product = DqProduct::kColumnsSplit,
-            .mma_registers = 232, .load_registers = 40};
-  }
-  if (key.variant == Variant::kCausal || key.variant == Variant::kGeneral) {
-    // Tuning: head dim 128. A 64-row tile wastes least on the diagonal.
-    return {.key = key, .block_m = 64, .block_n = 128, .stages_q = 2, .stages_do = 2,
-            .stages_ds = 2, .stages_dq = 2, .dq_product = DqProduct::kColumnsSplit,
-            .mma_registers = 232, .load_registers = 40};
-  }
-  // Tuning: head dim 128. 80 rows are what registers and shared memory hold; the taller tile
-  // amortises the shared-memory traffic of K and V.
-  return {.key = key, .block_m = 80, .block_n = 128, .stages_q = 2, .stages_do = 2,
-          .stages_ds = 2, .stages_dq = 1, .dq_product = DqProduct::kTransposed,
-          .mma_registers = 240, .load_registers = 24};
+  // Tuning: warpgroups in turns, 2 to 9 % of the whole backward (H200). The masks and softcap of
+  // kGeneral leave too few registers for it.
+  Overlap const overlap =
+      key.variant == Variant::kGeneral ? Overlap::kTogether : Overlap::kInTurns;
+  // Tuning: a second dQ stage keeps the MMA warpgroups from waiting for the copy engine: 2 to 10 %
+  // of the whole backward (H200). At head dims 96 and 128 it leaves room for 64 rows, which also
+  // waste least on the diagonal.
+  bool const is_64 = key.head_dim == 64;
+  return {.key = key, .block_m = is_64 ? 128 : 64, .block_n = 128, .stages_q = 2, .stages_do = 2,
+          .stages_ds = 2, .stages_dq = 2,
+          .dq_product = is_64 ? DqProduct::kRowsSplit : DqProduct::kColumnsSplit,
+          .mma_registers = 232, .load_registers = 40, .overlap = overlap};
 }
 
 }  // namespace dash

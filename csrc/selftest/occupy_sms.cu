@@ -18,7 +18,9 @@ __device__ uint64_t nanoseconds_now() {
 
 __global__ void occupy_kernel(OccupySms occupy) {
   uint64_t const end = nanoseconds_now() + uint64_t{1000} * occupy.microseconds;
-  atomicAdd(occupy.flags + 1, 1);
+  if (threadIdx.x == 0) {
+    atomicAdd(occupy.flags + 1, 1);
+  }
   int volatile const* const stop = occupy.flags;
   while (*stop == 0 && nanoseconds_now() < end) {
     __nanosleep(1000);
