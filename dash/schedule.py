@@ -24,7 +24,6 @@ Window = tuple[int, int]
 # of dQ, completion + release + acquire), by (head_dim, block_m). A model of them, not a promise.
 _CYCLES = {
     (64, 128): (4000.0, 1700.0, 2100.0),
-    (128, 80): (4600.0, 2070.0, 2280.0),
     (128, 64): (4000.0, 1720.0, 2100.0),
 }
 _PROLOGUE_CYCLES, _EPILOGUE_CYCLES = 1500.0, 2500.0

@@ -9,7 +9,6 @@
 #include "bwd/mma.cuh"
 #include "bwd/store_dq.cuh"
 #include "bwd/traits.cuh"
-#include "common/dependent_launch.cuh"
 
 namespace dash::bwd {
 
@@ -49,9 +48,6 @@ __global__ void __launch_bounds__(Traits::kNumThreads, 1)
   if (arguments.has_missing_boxes) {
     zero_boxes(smem.k, smem.ds);
   }
-  // Correctness: also of a cooperative launch, which the preprocess kernel has ended before.
-  wait_for_previous_kernel();
-  allow_next_kernel();
   // Arrives and waits: all threads. Protects: the barriers until they are initialised, and boxes
   // that are not loaded until they are zeroed.
   __syncthreads();

@@ -10,7 +10,6 @@
 #include "bwd/postprocess.cuh"
 #include "bwd/preprocess.cuh"
 #include "common/check.hpp"
-#include "common/dependent_launch.cuh"
 #include "common/kernel_attributes.hpp"
 #include "common/sequence_order.cuh"
 #include "common/unowned_rows.cuh"
@@ -107,10 +106,17 @@ void launch_main(typename Traits::MainArguments const& arguments, cudaStream_t s
       static_cast<int>(std::min<int64_t>(params.num_ctas, num_tickets<Traits>(params)));
   // Correctness: a gang's CTAs wait for each other. A cooperative launch starts all CTAs or none,
   // whatever else occupies the device.
-  LaunchKind const kind =
-      params.gang_size > 1 ? LaunchKind::kCooperative : LaunchKind::kDependent;
-  launch_kernel(kind, main_kernel<Traits>, {num_ctas, Traits::kNumThreads, kSharedBytes},
-                arguments, stream);
+  cudaLaunchAttribute attribute;
+  attribute.id = cudaLaunchAttributeCooperative;
+  attribute.val.cooperative = 1;
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3(num_ctas);
+  config.blockDim = dim3(Traits::kNumThreads);
+  config.dynamicSmemBytes = kSharedBytes;
+  config.stream = stream;
+  config.attrs = &attribute;
+  config.numAttrs = params.gang_size > 1 ? 1 : 0;
+  DASH_CUDA_CHECK(cudaLaunchKernelEx(&config, main_kernel<Traits>, arguments));
 }
 
 // Stage 0, packed: who works on which sequence when.
@@ -166,8 +172,8 @@ void launch(BwdParams const& params, cudaStream_t stream) {
   // context; in a thread of autograd's the first runtime call is what makes one current.
   auto const arguments = make_main_arguments<Traits>(params);
   launch_main<Traits>(arguments, stream);
-  launch_kernel(LaunchKind::kDependent, postprocess_kernel<Traits>,
-                {num_q_tiles, Traits::kNumMmaThreads, 0}, params, stream);
+  postprocess_kernel<Traits><<<num_q_tiles, Traits::kNumMmaThreads, 0, stream>>>(params);
+  DASH_CUDA_CHECK(cudaGetLastError());
   if (is_packed) {
     launch_unowned_rows(params, stream);
   }

@@ -5,7 +5,6 @@
 
 #include "bwd/cta_q_tile.cuh"
 #include "bwd/traits.cuh"
-#include "common/dependent_launch.cuh"
 
 namespace dash::bwd {
 
@@ -19,7 +18,6 @@ __global__ void __launch_bounds__(Traits::kNumMmaThreads)
   constexpr int kRowPitch = Traits::kHeadDim + 8;
   __shared__ alignas(16) Element staged[Traits::kBlockM * kRowPitch];
 
-  wait_for_previous_kernel();
   CtaQTile const tile = cta_q_tile<Traits>(params);
   if (!Traits::kIsDense && tile.num_rows <= 0) {
     return;

@@ -10,7 +10,6 @@
 #include "bwd/cta_q_tile.cuh"
 #include "bwd/traits.cuh"
 #include "bwd/workspace.hpp"
-#include "common/dependent_launch.cuh"
 #include "common/exp2.cuh"
 
 namespace dash::bwd {
@@ -57,7 +56,6 @@ __global__ void __launch_bounds__(kPreprocessThreads)
   constexpr int kLanesPerRow = std::bit_ceil(static_cast<uint32_t>(Traits::kHeadDim / 8));
   constexpr int kRowsPerPass = kPreprocessThreads / kLanesPerRow;
   constexpr int kPasses = (Traits::kBlockM + kRowsPerPass - 1) / kRowsPerPass;
-  allow_next_kernel();
   if (threadIdx.x == 0 && blockIdx.x == 0) {
     *params.ticket = 0;
   }
