@@ -417,13 +417,15 @@ def test_nan_is_not_swallowed():
 
 def test_auto_takes_a_gang_for_few_waves_and_says_that_it_depends_on_the_batch():
     few = dash.resolve_schedule((1, 2048, 8, 128), (1, 2048, 8, 128), causal=False)
-    assert (few.name, few.batch_invariant) == ("shift", False)
+    assert (few.name, few.batch_invariant) == ("ring", False)
     many = dash.resolve_schedule((8, 2048, 8, 128), (8, 2048, 8, 128), causal=False)
     assert (many.name, many.batch_invariant) == ("band", False)
     large = dash.resolve_schedule((1, 16384, 16, 128), (1, 16384, 16, 128), causal=False)
     assert (large.name, large.batch_invariant) == ("band", True)
     causal = dash.resolve_schedule((1, 8192, 4, 128), (1, 8192, 4, 128), causal=True)
-    assert causal.name == "mirrored"
+    assert (causal.name, causal.batch_invariant) == ("mirrored", True)
+    short = dash.resolve_schedule((4, 1024, 16, 128), (4, 1024, 16, 128), causal=True)
+    assert (short.name, short.batch_invariant) == ("mirrored", False)
     grouped = dash.resolve_schedule((1, 8192, 32, 128), (1, 8192, 8, 128), causal=True)
     assert (grouped.name, grouped.batch_invariant) == ("band", True)
 

@@ -147,8 +147,9 @@ constexpr int choose_section(GridShape const& shape, ScheduleKind kind) {
     case ScheduleKind::kComb:
       return even_section(shape, 16);
     case ScheduleKind::kBand:
-      // Tuning: best or within 2 % of it on an H200 (bench/schedule_table.json).
-      return even_section(shape, shape.mask == MaskKind::kFull ? 16 : 32);
+      // Tuning: best or within 2 % of it on an H200; a section fills a wave.
+      return even_section(
+          shape, shape.mask == MaskKind::kFull ? max_int(16, wave_section(shape)) : 32);
     case ScheduleKind::kUnordered:
       return min_int(max_int(even_section(shape, 16), l2_section(shape)), shape.num_lists());
     default:
@@ -187,28 +188,36 @@ struct ScheduleChoice {
   bool depends_on_batch;  // another batch size could mean another order
 };
 
-// schedule="auto": band, which suits windows, packed sequences and many waves of work tiles, and
-// for few waves what keeps the SMs busy. Tuning: bench/schedule_table.json, measured on an H200,
-// whose 132 SMs make a wave.
+// schedule="auto": band, which suits windows, packed sequences and many waves of work tiles; under a
+// causal mask mirrored where lists are long, which balances the SMs better; for few waves what keeps
+// them busy. Tuning: measured on an H200, whose 132 SMs make a wave (docs/schedules.md).
 constexpr ScheduleChoice choose_schedule(GridShape const& shape) {
   if (shape.is_packed || shape.mask == MaskKind::kWindow) {
     return {ScheduleKind::kBand, false};
   }
   constexpr int kWave = 132;
-  constexpr int kMostGang = 64;  // fits every Hopper part, so that the order is the same on all
   int const n_blocks = ceil_div(shape.seqlen_k, bwd_config(shape.key).block_n);
   int64_t const tiles_of_one = int64_t{n_blocks} * shape.num_heads_k;
   int64_t const tiles = tiles_of_one * shape.batch;
   if (shape.mask == MaskKind::kFull) {
+    constexpr int kMostGang = 64;  // fits every Hopper part, so that the order is the same on all
+    constexpr int kFewWaves = 3 * kWave;
     bool const is_possible = n_blocks <= kMostGang &&
-                             Shift::is_legal(make_grid(shape, ScheduleKind::kShift)) &&
-                             tiles_of_one < 5 * kWave;
-    bool const is_better = is_possible && tiles < 5 * kWave;
-    return {is_better ? ScheduleKind::kShift : ScheduleKind::kBand, is_possible};
+                             Ring::is_legal(make_grid(shape, ScheduleKind::kRing)) &&
+                             tiles_of_one < kFewWaves;
+    bool const is_better = is_possible && tiles < kFewWaves;
+    return {is_better ? ScheduleKind::kRing : ScheduleKind::kBand, is_possible};
   }
-  bool const is_possible = shape.group_size() == 1 && tiles_of_one < 8 * kWave;
-  bool const is_better = is_possible && kWave < tiles && tiles < 8 * kWave;
-  return {is_better ? ScheduleKind::kMirrored : ScheduleKind::kBand, is_possible};
+  if (shape.group_size() > 1) {
+    return {ScheduleKind::kBand, false};
+  }
+  constexpr int kLongList = 16;  // KV tiles
+  if (n_blocks >= kLongList) {
+    return {ScheduleKind::kMirrored, false};
+  }
+  constexpr int kFewWaves = 8 * kWave;
+  bool const is_better = kWave < tiles && tiles < kFewWaves;
+  return {is_better ? ScheduleKind::kMirrored : ScheduleKind::kBand, tiles_of_one < kFewWaves};
 }
 
 // The same where only `num_ctas` CTAs can be resident: a gang that does not fit gives way to band,
