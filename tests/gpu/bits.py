@@ -12,6 +12,8 @@ from itertools import product
 
 import torch
 
+from bench import fa3
+
 from ..case_checks import check_reference_and_bits, legal_schedules, run
 from ..cases import CASES, HEAD_DIMS, AttentionCase
 from ..compare import assert_results_equal
@@ -23,6 +25,7 @@ from .kernels import COMPILED_HEAD_DIMS, KINDS
 from .problem import run as problem_run
 
 REPEATS = 50
+Gradients = tuple[torch.Tensor, ...]
 
 
 def check_repeats(head_dim: int, causal: bool) -> None:
@@ -138,6 +141,41 @@ def flag_off_control() -> None:
         if not torch.equal(again.dq, first.dq):
             return
     raise AssertionError("100 repeats of the unordered kernel gave the same dq")
+
+
+def band_and_fa3(head_dim: int, causal: bool) -> tuple[Gradients, Gradients]:
+    """dq, dk, dv of `band` and of FA3's deterministic backward, from FA3's forward."""
+    case = AttentionCase("fa3", 2, 2048, 2048, 4, 4, head_dim, causal=causal)
+    q, k, v, dout = (tensor.detach() for tensor in case.make_inputs("cuda"))
+    scale = head_dim**-0.5
+    options = {"softmax_scale": scale, "is_causal": causal}
+    out, lse = torch.ops.flash_attn_3.fwd(q, k, v, **options, num_splits=1)[:2]
+    none = [None] * 5
+    bounds = (-1, 0 if causal else -1)
+    band = torch.ops.dash_attn.bwd(
+        *(dout, q, k, v, out, lse, *none, 0, 0, scale, *bounds, 0.0, "band", 0)
+    )
+    theirs = tuple(torch.empty_like(tensor) for tensor in (q, k, v))
+    torch.ops.flash_attn_3.bwd(dout, q, k, v, out, lse, *theirs, **options, deterministic=True)
+    return band, theirs
+
+
+@registry.check("order/fa3-deterministic-bits")
+def fa3_deterministic_bits() -> None:
+    """Reports whether FA3's deterministic backward, if it is installed, has the bits of `band`;
+    decides only that band repeats."""
+    if reason := fa3.why_unavailable():
+        raise registry.SkippedError(reason)
+    for head_dim, causal in product((64, 128), (False, True)):
+        band, theirs = band_and_fa3(head_dim, causal)
+        again, theirs_again = band_and_fa3(head_dim, causal)
+        assert all(map(torch.equal, band, again)), "band does not repeat"
+        equal = [torch.equal(a, b) for a, b in zip(band, theirs, strict=True)]
+        repeats = all(map(torch.equal, theirs, theirs_again))
+        registry.note(
+            f"hdim{head_dim} {mask_name(causal)}: dq, dk, dv equal FA3's: {equal}; FA3's repeat: "
+            f"{repeats}"
+        )
 
 
 @registry.check("order/schedules-are-different-orders")
