@@ -1,6 +1,6 @@
 """Measure every legal schedule on a GPU: `python -m bench.tune_schedules`.
 
-Writes bench/schedule_table.json, the data that `choose_schedule` and `choose_section` in
+Writes bench/schedule_table.json, data for the bounds of `choose_schedule` and `choose_section` in
 csrc/schedule/choose.hpp are made from: for each shape the median of interleaved backward passes of
 all legal schedules, with several section sizes for those that have sections. Every ordered result
 is compared over repeats and with a reference first. `--repeats` measures each shape several times

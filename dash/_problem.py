@@ -232,9 +232,9 @@ def check_scale(softmax_scale: float | None, softcap: float) -> None:
             f"softmax_scale={softmax_scale!r} must be between 1e-30 and 1e30; None means "
             "1 / sqrt(head_dim)"
         )
-    if softcap != 0.0 and not 1e-3 <= softcap <= 1e30:
+    if softcap != 0.0 and not 1e-2 <= softcap <= 1e30:
         raise ValueError(
-            f"softcap={softcap!r} must be 0.0, which is none, or between 1e-3 and 1e30"
+            f"softcap={softcap!r} must be 0.0, which is none, or between 1e-2 and 1e30"
         )
 
 

@@ -47,7 +47,7 @@ def flash_attn_func(
         window_size: (left, right), both inclusive: query i sees key j iff
             -left <= j - (i + seqlen_k - seqlen_q) <= right. -1 or None is no limit; causal=True is
             right = 0.
-        softcap: scores become softcap * tanh(score / softcap); 0.0 is none, else at least 1e-3.
+        softcap: scores become softcap * tanh(score / softcap); 0.0 is none, else at least 1e-2.
         deterministic: False allows dQ to be added in any order.
         schedule: the order in which dQ is added: "auto" or one of `dash.schedules()`.
         sm_margin: number of SMs to leave free. Changes no bit.

@@ -250,10 +250,10 @@ void check_scale(Options const& options) {
                            " must be between 1e-30 and 1e30; None means 1 / sqrt(head_dim)");
   // Correctness: the backward finds tanh(score / softcap) again from the probability and lse, whose
   // rounding a smaller softcap would multiply too much.
-  bool const is_cap = options.softcap >= 1e-3 && options.softcap <= 1e30;
+  bool const is_cap = options.softcap >= 1e-2 && options.softcap <= 1e30;
   DASH_CHECK(options.softcap == 0.0 || is_cap,
              "dash_attn: softcap=" + number_text(options.softcap) +
-                 " must be 0.0, which is none, or between 1e-3 and 1e30");
+                 " must be 0.0, which is none, or between 1e-2 and 1e30");
 }
 
 // A max_seqlen, if it is wrong at least one that grids can be made of.

@@ -2,7 +2,7 @@
 // of the head dim in dv +=, dq, dk += (traits_wide.cuh).
 // Reads the k, v, q, dout, lse_log2, dpsum stages in shared memory; exchanges p and ds with the
 // other warpgroups through smem.ds; hands its share of dq to a writer warp. All waits on products
-// are in mma_step, as in mma_step.cuh.
+// are in mma_step.
 // Invariant: a masked P is exactly 0 before it is stored.
 #pragma once
 
@@ -106,7 +106,7 @@ CUTE_DEVICE void mma_step(Operands const& operands, typename Traits::SharedStora
 
   Tensor tSrS = partition_fragment_C(mma_sdp, TileSdp{});
   Tensor tdPrdP = partition_fragment_C(mma_sdp, TileSdp{});
-  // Arrives: TMA's bytes. Waits: every MMA thread. Protects: q and lse_log2 of this stage.
+  // Arrives: TMA's bytes. Waits: every MMA thread. Protects: q, lse_log2 and mask of this stage.
   consumer_wait(smem.ring_q, state_q);
   gemm_issue<Accumulate::kZeroFirst>(mma_sdp,
                                      rematerialize(operands.tSrQ)(_, _, _, state_q.stage),

@@ -1,5 +1,5 @@
-// The sequence of Q tiles that a work tile visits: the one iterator that all roles share, so that
-// load, MMA and dQ writer warps agree by construction. Asks the schedule policy.
+// The sequence of Q tiles that a work tile visits: the one iterator that load and dQ writer warps
+// share, so that they agree by construction; MMA warps only count. Asks the schedule policy.
 // Q tile outer, query head of the group inner: dK and dV of a KV head sum over its whole group.
 #pragma once
 
@@ -18,7 +18,7 @@ struct QTile {
 };
 
 // How many Q tiles and work tiles came before, each modulo 2^16: all that ring positions need.
-// Tuning: two counters, or the states of five rings, spill in 24 registers.
+// Tuning: two counters, or the states of five rings, spill in the registers of these warps.
 struct PackedCounts {
   uint32_t packed;
 

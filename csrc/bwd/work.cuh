@@ -1,6 +1,6 @@
 // What the load lane publishes: of a work tile which one, and where its sequence lies; of a Q tile
-// which pairs are visible. In (batch, seqlen) kernels all sequences are alike and every role works
-// out the rest: only the tile is written and read.
+// which pairs are visible. In (batch, seqlen) kernels all sequences are alike: of a work tile only
+// the tile is written and read, and every role works out the rest.
 // Tuning: published rather than worked out again, because the policies of all masks, with lengths
 // that are not kernel arguments, spill in the MMA warps.
 #pragma once

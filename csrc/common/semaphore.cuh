@@ -4,7 +4,7 @@
 // Memory-order contract of one hand-over, contributor t to contributor t + 1:
 //   1. t + 1 acquires: ld.acquire.gpu until the counter equals its turn;
 //   2. t + 1 orders its own accesses after the acquire: nothing more for generic loads and stores;
-//      `fence.proxy.async` if it accesses through the bulk-copy engine (another proxy);
+//      `fence.proxy.async.global` if it accesses through the bulk-copy engine (another proxy);
 //   3. t completes its accesses before it releases: bulk operations with `wait_group 0`, the full
 //      completion. `wait_group.read` only says that shared memory may be reused, not that the sum
 //      has reached global memory: releasing on it lets t + 1 overtake t;

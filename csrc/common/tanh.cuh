@@ -1,4 +1,4 @@
-// tanh on the special-function unit, through 2^x and 1 / x: relative error below 2e-6, exactly +-1
+// tanh on the special-function unit, through 2^x and 1 / x: relative error below 3e-6, exactly +-1
 // for large arguments. tanh.approx would be one instruction, but is only good to 5e-4.
 #pragma once
 
