@@ -1,5 +1,5 @@
 // Stage 2a, load warp (one lane): takes work tiles from the ticket counter and fills shared memory.
-// Reads k and v once per work tile; q, dout, lse_log2, dpsum once per Q tile, a ring's stages ahead.
+// Reads k and v once per work tile; q, dout, lse_log2, dpsum once per Q tile, their rings ahead.
 // Invariant: tickets are taken in increasing order by each CTA, so a work tile waits only for work
 // tiles that started earlier (docs/schedules.md, deadlock freedom).
 #pragma once

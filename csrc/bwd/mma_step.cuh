@@ -94,7 +94,7 @@ CUTE_DEVICE void wait_for_scores_turn(int warpgroup) {
   named_barrier_sync(scores_turn_of<Traits>(warpgroup), Traits::kNumMmaThreads);
 }
 
-// Tuning: `warpgroup` is a constant, or from a hidden thread index (hidden_mma_thread). With one from
+// Tuning: `warpgroup` is a constant, or from a hidden thread index (hidden_mma_thread). From
 // threadIdx itself the compiler (nvcc 13.0) takes warps for divergent and keeps descriptors and
 // counters in vector registers: 10 % of the whole backward.
 template <class Traits>

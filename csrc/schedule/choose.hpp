@@ -188,9 +188,9 @@ struct ScheduleChoice {
   bool depends_on_batch;  // another batch size could mean another order
 };
 
-// schedule="auto": band, which suits windows, packed sequences and many waves of work tiles; under a
-// causal mask without query groups mirrored where lists are long, which balances the SMs better; for
-// few waves what keeps them busy. Tuning: from an H200, whose 132 SMs make a wave (docs/schedules.md).
+// schedule="auto": band, which suits windows, packed sequences, query groups and many waves of work
+// tiles; under a causal mask mirrored where lists are long, because it balances the SMs better; for
+// few waves what keeps them busy. Tuning: an H200's 132 SMs make a wave (docs/schedules.md).
 constexpr ScheduleChoice choose_schedule(GridShape const& shape) {
   if (shape.is_packed || shape.mask == MaskKind::kWindow) {
     return {ScheduleKind::kBand, false};
