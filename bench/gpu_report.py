@@ -68,6 +68,11 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--fa3-library", type=Path, metavar="FILE", help="as bench_attention's")
     parser.add_argument("--tests", default="gpu", metavar="MARK", help="pytest -m; '' for all")
     parser.add_argument("--select", default="", metavar="EXPRESSION", help="pytest -k; '' for all")
+    parser.add_argument(
+        "--append-tests",
+        action="store_true",
+        help="add to the tests of the merged report: the selections of the runs must not overlap",
+    )
     parser.add_argument("--output", type=Path, default=REPORT, metavar="FILE")
     parser.add_argument(
         "--merge",
@@ -145,6 +150,19 @@ def run_tests(mark: str, select: str, limit_s: int) -> dict[str, object]:
                 "finished": False,
             }
         return {**count_tests(junit), "finished": is_finished}
+
+
+def joined_tests(first: dict | None, second: dict) -> dict[str, object]:
+    """The tests of two runs of the same sources that have no test in common."""
+    if not first:
+        return second
+    slowest = {**first.get("slowest", {}), **second.get("slowest", {})}
+    return {
+        **{key: first[key] + second[key] for key in ("passed", "failed", "skipped", "failures")},
+        "notes": first.get("notes", []) + second.get("notes", []),
+        "slowest": dict(sorted(slowest.items(), key=lambda entry: -entry[1])[:20]),
+        "finished": first["finished"] and second["finished"],
+    }
 
 
 def bench_record(direction: str, shape: AttentionShape, rows: list[Row]) -> dict[str, object]:
@@ -302,7 +320,8 @@ def main(arguments: list[str] | None = None) -> int:
             report["presets"][preset] = found
             write_report(report, options.output)
     if not (options.skip_tests or options.bench_only):
-        report["tests"] = run_tests(options.tests, options.select, options.test_limit)
+        tests = run_tests(options.tests, options.select, options.test_limit)
+        report["tests"] = joined_tests(report["tests"] if options.append_tests else None, tests)
         write_report(report, options.output)
     print(f"wrote {options.output.name}: tests {report['tests']}")
     return 0 if is_good(report) else 1

@@ -26,9 +26,22 @@ def assert_bitwise_equal(got: Tensor, want: Tensor, name: str) -> None:
         )
 
 
+def results_equal(got: Results, want: Results) -> Tensor:
+    """Whether out, lse, dq, dk and dv have equal bytes: a bool on their device, not waited for."""
+    flags = []
+    for (_, a), (_, b) in zip(got.items(), want.items(), strict=True):
+        integer = _INTEGER[a.element_size()]
+        flags.append((a.contiguous().view(integer) == b.contiguous().view(integer)).all())
+    return torch.stack(flags).all()
+
+
 def assert_results_equal(got: Results, want: Results, what: str) -> None:
-    """Equal bytes of out, lse, dq, dk and dv."""
-    for (name, a), (_, b) in zip(got.items(), want.items(), strict=True):
+    """Equal bytes of out, lse, dq, dk and dv. One wait for the device if they are."""
+    pairs = list(zip(got.items(), want.items(), strict=True))
+    alike = all(a.shape == b.shape and a.dtype == b.dtype for (_, a), (_, b) in pairs)
+    if alike and bool(results_equal(got, want)):
+        return
+    for (name, a), (_, b) in pairs:
         assert_bitwise_equal(a, b, f"{what}: {name}")
 
 

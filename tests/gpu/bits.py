@@ -16,7 +16,7 @@ from bench import fa3
 
 from ..case_checks import check_reference_and_bits, legal_schedules, run
 from ..cases import CASES, HEAD_DIMS, AttentionCase
-from ..compare import assert_results_equal
+from ..compare import assert_results_equal, results_equal
 from ..reference import Results
 from . import registry
 from .accuracy import mask_name
@@ -36,15 +36,20 @@ def check_repeats(head_dim: int, causal: bool) -> None:
     inputs = case.make_inputs("cuda")
     for schedule in legal_schedules(case, "cuda"):
         first = run(inputs, causal, schedule)
-        for repeat in range(REPEATS):
-            assert_results_equal(
-                run(inputs, causal, schedule), first, f"{schedule}, idle, repeat {repeat}"
-            )
+        idle = [results_equal(run(inputs, causal, schedule), first) for _ in range(REPEATS)]
+        assert_all(idle, f"{schedule}, idle")
+        loaded = []
         with busy_second_stream():
-            for repeat in range(REPEATS):
+            for _ in range(REPEATS):
                 keep_busy()
-                again = run(inputs, causal, schedule)
-                assert_results_equal(again, first, f"{schedule}, under load, repeat {repeat}")
+                loaded.append(results_equal(run(inputs, causal, schedule), first))
+        assert_all(loaded, f"{schedule}, under load")
+
+
+def assert_all(equal: list[torch.Tensor], what: str) -> None:
+    """Each repeat had the first one's bits."""
+    different = (~torch.stack(equal)).nonzero().flatten().tolist()
+    assert not different, f"{what}: repeats {different} have other bits than the first"
 
 
 def check_dirty_memory(head_dim: int, causal: bool) -> None:

@@ -25,7 +25,7 @@ from .registry import Check
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 90.0  # import of torch, CUDA context, first kernel
 SHARED_GPU = 4.0  # time limits are this much longer while others use the GPU as well
-CORES_PER_WORKER, MAX_WORKERS = 2, 6
+CORES_PER_WORKER, MAX_WORKERS = 2, 8
 
 
 @dataclass(frozen=True)
