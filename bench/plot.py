@@ -1,6 +1,7 @@
 """Bars of a benchmark's rows as PNG: TFLOP/s, one group of bars a shape, one colour a provider.
 
-python -m bench.plot rows.json --out paper.png       from bench_attention's --json
+python -m bench.plot rows.json --out paper.png          from bench_attention's --json
+python -m bench.plot reports/gpu.json --out paper.png   the paper's grid of a GPU report
 """
 
 from __future__ import annotations
@@ -25,6 +26,32 @@ def describe(row: dict[str, Any]) -> str:
     mask = "causal" if row["causal"] else "full"
     window = f" w{row['window_left']}" if row["window_left"] >= 0 else ""
     return f"{mask}{window} {dims}{heads}\nb{row['batch']} s{row['seqlen_q']}"
+
+
+# Roles of a report's records, in the order of the bars.
+ROLES = {
+    "ordered": "dash, ordered",
+    "unordered": "dash, unordered",
+    "fa3": "FA3, unordered",
+    "fa3_det": "FA3, ordered",
+    "peer": "cuDNN, unordered",
+}
+
+
+def rows_of_report(report: dict[str, Any]) -> list[dict[str, Any]]:
+    """The benchmark of a GPU report as rows: one for each provider of a record that has a time."""
+    rows = []
+    for record in report["bench"] or []:
+        shape = {key: record[key] for key in ("pass", "batch", "head_dim")} | {
+            "name": f"{record['mask']} hd{record['head_dim']}\n{record['seqlen']}",
+            "note": "",
+        }
+        for role, provider in ROLES.items():
+            if record.get(f"{role}_tflops") and role not in record["notes"]:
+                is_forward = record["pass"] == "fwd"
+                name = provider.split(",")[0] if is_forward else provider
+                rows.append(shape | {"provider": name, "tflops": record[f"{role}_tflops"]})
+    return rows
 
 
 def bars(rows: list[dict[str, Any]], direction: str) -> tuple[list[str], dict[str, list[float]]]:
@@ -73,15 +100,19 @@ def draw(rows: list[dict[str, Any]], title: str, path: Path) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Draws the rows of a --json file."""
+    """Draws the rows of a --json file or of a report."""
     parser = argparse.ArgumentParser(prog="python -m bench.plot", description=__doc__)
     parser.add_argument("rows", type=Path)
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args(arguments)
     result = json.loads(options.rows.read_text())
-    stamp = result["environment"].get("device", "")
+    if "bench" in result:
+        rows, title = rows_of_report(result), f"bf16, 16,384 tokens, {result['device']}"
+    else:
+        device = result["environment"].get("device", "")
+        rows, title = result["rows"], f"{options.rows.stem}, {device}"
     try:
-        draw(result["rows"], f"{options.rows.stem}, {stamp}", options.out)
+        draw(rows, title, options.out)
     except ImportError as error:
         print(f"plot: {error}; install matplotlib", file=sys.stderr)
         return 2

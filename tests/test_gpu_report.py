@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import gpu_report, measure, report, source_hash
+from bench import gpu_report, measure, plot, report, source_hash
 from bench.shapes import OTHER_SHAPES, AttentionShape
 from bench.timing import Timing
 
@@ -160,3 +160,25 @@ def test_committed_report_is_about_this_code() -> None:
             "renew it with `make gpu-report` on a Hopper GPU",
             stacklevel=1,
         )
+
+
+def test_a_report_becomes_rows_of_the_picture() -> None:
+    record = {"pass": "bwd", "mask": "causal", "batch": 2, "seqlen": 512, "head_dim": 64}
+    speeds = {"ordered_tflops": 300.0, "fa3_tflops": 200.0, "peer_tflops": None}
+    wrong = {"unordered_tflops": 250.0, "notes": {"unordered": "WRONG"}}
+    rows = plot.rows_of_report({"bench": [record | speeds | wrong]})
+    assert [(row["provider"], row["tflops"]) for row in rows] == [
+        ("dash, ordered", 300.0),
+        ("FA3, unordered", 200.0),
+    ]
+    shapes, values = plot.bars(rows, "bwd")
+    assert shapes == ["causal hd64\n512"] and values["FA3, unordered"] == [200.0]
+
+
+def test_test_runs_of_one_report_are_joined() -> None:
+    first = {"passed": 2, "failed": 0, "skipped": 1, "failures": [], "finished": True}
+    second = {"passed": 3, "failed": 1, "skipped": 0, "failures": ["x"], "finished": True}
+    joined = gpu_report.joined_tests(first | {"slowest": {"a": 1.0}}, second | {"notes": ["n"]})
+    assert (joined["passed"], joined["failed"], joined["skipped"]) == (5, 1, 1)
+    assert (joined["failures"], joined["finished"], joined["slowest"]) == (["x"], True, {"a": 1.0})
+    assert gpu_report.joined_tests(None, second) is second
