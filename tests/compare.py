@@ -45,33 +45,64 @@ def assert_results_equal(got: Results, want: Results, what: str) -> None:
         assert_bitwise_equal(a, b, f"{what}: {name}")
 
 
-def _errors(got: Tensor, want: Tensor) -> tuple[float, float]:
-    """Largest and root-mean-square difference."""
+def _largest(values: Tensor) -> Tensor:
+    """The largest one in float64, 0 of none."""
+    return values.amax().double() if values.numel() else values.new_zeros(()).double()
+
+
+def _errors(got: Tensor, want: Tensor) -> tuple[Tensor, Tensor]:
+    """Largest and root-mean-square difference, on their device."""
     difference = (got.to(want.dtype) - want).abs()
     if difference.numel() == 0:
-        return 0.0, 0.0
-    return difference.max().item(), difference.square().mean().sqrt().item()
+        return (_largest(difference),) * 2
+    return _largest(difference), difference.square().mean().sqrt().double()
+
+
+def _errors_of_lse(got: Tensor, want: Tensor) -> tuple[Tensor, ...]:
+    """Where both are finite: largest difference and largest value; and whether that is everywhere
+    where the other one is."""
+    blind = torch.isinf(want)
+    difference = (got.to(want.dtype) - want).masked_fill(blind, 0.0).abs()
+    alike = (torch.isinf(got) == blind).all()
+    return _largest(difference), _largest(want.masked_fill(blind, 0.0).abs()), alike.double()
+
+
+def _statistics(got: Results, exact: Results, plain: Results) -> dict[str, list[float]]:
+    """The numbers of each result that its bounds are made of. One wait for the device for all."""
+    numbers: dict[str, tuple[Tensor, ...]] = {}
+    for name, value in got.items():
+        want = getattr(exact, name)
+        if name == "lse":
+            numbers[name] = _errors_of_lse(value, want)
+            continue
+        numbers[name] = (
+            *_errors(value, want),
+            *_errors(getattr(plain, name), want),
+            *_errors(want.to(value.dtype), want),
+            _largest(want.abs()),
+            torch.isfinite(value).all().double(),
+        )
+    values = iter(torch.stack([x for group in numbers.values() for x in group]).tolist())
+    return {name: [next(values) for _ in group] for name, group in numbers.items()}
 
 
 def assert_close_to_reference(got: Results, exact: Results, plain: Results, what: str) -> None:
     """The field's rule: no more than twice the error of plain PyTorch in the same dtype, both
     against the oracle; for the largest error and for the root mean square."""
-    blind = torch.isinf(exact.lse)
-    assert torch.equal(torch.isinf(got.lse), blind), f"{what}: lse is -inf in other rows"
-    for name, value in got.items():
-        want, other = getattr(exact, name), getattr(plain, name)
+    for name, numbers in _statistics(got, exact, plain).items():
         if name == "lse":
             # float32 on both sides: only the order of summation differs.
-            largest = (value.to(want.dtype) - want)[~blind].abs().amax() if (~blind).any() else 0.0
-            bound = 1e-5 + 4e-6 * (want[~blind].abs().amax() if (~blind).any() else 0.0)
+            largest, magnitude, alike = numbers
+            assert alike, f"{what}: lse is -inf in other rows"
+            bound = 1e-5 + 4e-6 * magnitude
             assert largest <= bound, f"{what}: lse is off by {largest}, allowed {bound}"
             continue
-        assert torch.isfinite(value).all(), f"{what}: {name} is not finite"
-        rounding = _errors(want.to(value.dtype), want)
-        is_zero = want.numel() == 0 or bool(want.abs().max() < 1e-6)
-        floor = _FLOOR_OF_ZERO if is_zero else _FLOOR
+        errors, plain_errors, rounding = numbers[0:2], numbers[2:4], numbers[4:6]
+        magnitude, is_finite = numbers[6:]
+        assert is_finite, f"{what}: {name} is not finite"
+        floor = _FLOOR_OF_ZERO if magnitude < 1e-6 else _FLOOR
         for kind, error, plain_error, unavoidable in zip(
-            ("largest", "rms"), _errors(value, want), _errors(other, want), rounding, strict=True
+            ("largest", "rms"), errors, plain_errors, rounding, strict=True
         ):
             bound = 2.0 * plain_error + unavoidable + floor
             assert error <= bound, (
