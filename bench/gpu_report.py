@@ -84,6 +84,11 @@ def parse_arguments(arguments: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
+def slowest_of(seconds: dict[str, float]) -> dict[str, float]:
+    """The 20 tests that took longest, the longest first."""
+    return dict(sorted(seconds.items(), key=lambda entry: -entry[1])[:20])
+
+
 def count_tests(junit: Path) -> dict[str, object]:
     """Counts of a pytest --junitxml file, with the names of what failed."""
     counts = {"passed": 0, "failed": 0, "skipped": 0}
@@ -104,12 +109,11 @@ def count_tests(junit: Path) -> dict[str, object]:
                 notes.append(f"{name}: {entry.get('value')}")
             elif entry.get("name") == "seconds":
                 seconds[name] = float(entry.get("value", 0.0))
-    slowest = sorted(seconds, key=lambda name: -seconds[name])[:20]
     return {
         **counts,
         "failures": failures[:50],
         "notes": notes,
-        "slowest": {name: seconds[name] for name in slowest},
+        "slowest": slowest_of(seconds),
     }
 
 
@@ -156,11 +160,10 @@ def joined_tests(first: dict | None, second: dict) -> dict[str, object]:
     """The tests of two runs of the same sources that have no test in common."""
     if not first:
         return second
-    slowest = {**first.get("slowest", {}), **second.get("slowest", {})}
     return {
         **{key: first[key] + second[key] for key in ("passed", "failed", "skipped", "failures")},
         "notes": first.get("notes", []) + second.get("notes", []),
-        "slowest": dict(sorted(slowest.items(), key=lambda entry: -entry[1])[:20]),
+        "slowest": slowest_of({**first.get("slowest", {}), **second.get("slowest", {})}),
         "finished": first["finished"] and second["finished"],
     }
 

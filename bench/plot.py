@@ -42,15 +42,13 @@ def rows_of_report(report: dict[str, Any]) -> list[dict[str, Any]]:
     """The benchmark of a GPU report as rows: one for each provider of a record that has a time."""
     rows = []
     for record in report["bench"] or []:
-        shape = {key: record[key] for key in ("pass", "batch", "head_dim")} | {
-            "name": f"{record['mask']} hd{record['head_dim']}\n{record['seqlen']}",
-            "note": "",
-        }
+        name = f"{record['mask']} hd{record['head_dim']}\n{record['seqlen']}"
+        shape = {"pass": record["pass"], "name": name, "note": ""}
         for role, provider in ROLES.items():
             if record.get(f"{role}_tflops") and role not in record["notes"]:
                 is_forward = record["pass"] == "fwd"
-                name = provider.split(",")[0] if is_forward else provider
-                rows.append(shape | {"provider": name, "tflops": record[f"{role}_tflops"]})
+                label = provider.split(",")[0] if is_forward else provider
+                rows.append(shape | {"provider": label, "tflops": record[f"{role}_tflops"]})
     return rows
 
 

@@ -13,11 +13,16 @@ _FLOOR, _FLOOR_OF_ZERO = 1e-5, 5e-5
 _INTEGER = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
+def _different_bits(got: Tensor, want: Tensor) -> Tensor:
+    """Which elements differ in their bytes, of tensors of one shape and dtype."""
+    integer = _INTEGER[got.element_size()]
+    return got.contiguous().view(integer) != want.contiguous().view(integer)
+
+
 def assert_bitwise_equal(got: Tensor, want: Tensor, name: str) -> None:
     """Equal bytes; the message names the first coordinate that differs."""
     assert got.shape == want.shape and got.dtype == want.dtype, f"{name}: shape or dtype differ"
-    integer = _INTEGER[got.element_size()]
-    different = got.contiguous().view(integer) != want.contiguous().view(integer)
+    different = _different_bits(got, want)
     if bool(different.any()):
         where = tuple(different.nonzero()[0].tolist())
         raise AssertionError(
@@ -28,11 +33,8 @@ def assert_bitwise_equal(got: Tensor, want: Tensor, name: str) -> None:
 
 def results_equal(got: Results, want: Results) -> Tensor:
     """Whether out, lse, dq, dk and dv have equal bytes: a bool on their device, not waited for."""
-    flags = []
-    for (_, a), (_, b) in zip(got.items(), want.items(), strict=True):
-        integer = _INTEGER[a.element_size()]
-        flags.append((a.contiguous().view(integer) == b.contiguous().view(integer)).all())
-    return torch.stack(flags).all()
+    pairs = zip(got.items(), want.items(), strict=True)
+    return ~torch.stack([_different_bits(a, b).any() for (_, a), (_, b) in pairs]).any()
 
 
 def assert_results_equal(got: Results, want: Results, what: str) -> None:

@@ -14,7 +14,7 @@ import torch
 
 from bench import fa3
 
-from ..case_checks import check_reference_and_bits, legal_schedules, run
+from ..case_checks import check_reference_and_bits, legal_schedules, operator_options, run
 from ..cases import CASES, HEAD_DIMS, AttentionCase
 from ..compare import assert_results_equal, results_equal
 from ..reference import Results
@@ -152,14 +152,10 @@ def band_and_fa3(head_dim: int, causal: bool) -> tuple[Gradients, Gradients]:
     """dq, dk, dv of `band` and of FA3's deterministic backward, from FA3's forward."""
     case = AttentionCase("fa3", 2, 2048, 2048, 4, 4, head_dim, causal=causal)
     q, k, v, dout = (tensor.detach() for tensor in case.make_inputs("cuda"))
-    scale = head_dim**-0.5
-    options = {"softmax_scale": scale, "is_causal": causal}
+    options = {"softmax_scale": head_dim**-0.5, "is_causal": causal}
     out, lse = torch.ops.flash_attn_3.fwd(q, k, v, **options, num_splits=1)[:2]
-    none = [None] * 5
-    bounds = (-1, 0 if causal else -1)
-    band = torch.ops.dash_attn.bwd(
-        *(dout, q, k, v, out, lse, *none, 0, 0, scale, *bounds, 0.0, "band", 0)
-    )
+    arguments = operator_options((q, k, v, dout), causal, "band")
+    band = torch.ops.dash_attn.bwd(dout, q, k, v, out, lse, None, *arguments)
     theirs = tuple(torch.empty_like(tensor) for tensor in (q, k, v))
     torch.ops.flash_attn_3.bwd(dout, q, k, v, out, lse, *theirs, **options, deterministic=True)
     return band, theirs
