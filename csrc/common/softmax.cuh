@@ -1,7 +1,8 @@
 // Online softmax over the two rows that a thread holds of a 64 x N WGMMA accumulator (rows r and
 // r + 8; the four lanes of a quad share them). Registers only; the shuffles need whole warps.
-// Invariant after update(): the accumulator holds exp2(scale_log2 (s - row_max)), row_sum is this
-// lane's part of its sum, and everything accumulated earlier must be multiplied by row_scale.
+// Invariant after update(): the accumulator holds exp2(scale_log2 (s - row_reference)), row_sum is
+// this lane's part of its sum, and what was accumulated before this tile is to be multiplied by
+// row_scale, which is exactly 1 in most tiles.
 #pragma once
 
 #include <cute/tensor.hpp>
@@ -15,10 +16,20 @@ namespace dash {
 // Which of the thread's two rows accumulator value i belongs to.
 CUTE_HOST_DEVICE constexpr int accumulator_row_index(int i) { return (i / 2) % 2; }
 
+// Value j of a row, as an index into the accumulator.
+CUTE_HOST_DEVICE constexpr int accumulator_value_of_row(int row, int j) {
+  return 4 * (j / 2) + 2 * row + j % 2;
+}
+
 struct OnlineSoftmax {
-  float scale_log2;   // softmax_scale * log2(e)
-  float row_max[2];   // of the unscaled scores; -inf while no key was seen
-  float row_sum[2];   // this lane's columns only, until finish()
+  // A row's reference follows its maximum only when that has grown by this many powers of two.
+  // Until then probabilities are above 1, by so much at most, which fp16 and the sums in float hold
+  // without loss, and nothing needs rescaling. (The lazy rescaling of FlashAttention-4.)
+  static constexpr float kGrowthLog2 = 8.f;
+
+  float scale_log2;        // softmax_scale * log2(e)
+  float row_reference[2];  // a score near the row's maximum; -inf while no key was seen
+  float row_sum[2];        // this lane's columns only, until finish()
   float row_scale[2];
 
   CUTE_DEVICE explicit OnlineSoftmax(float scale_log2_) : scale_log2(scale_log2_) { reset(); }
@@ -26,43 +37,37 @@ struct OnlineSoftmax {
   CUTE_DEVICE void reset() {
     CUTE_UNROLL
     for (int row = 0; row < 2; ++row) {
-      row_max[row] = -INFINITY;
+      row_reference[row] = -INFINITY;
       row_sum[row] = 0.f;
       row_scale[row] = 0.f;
     }
   }
 
+  // Scores to probabilities. `between(rescales)` is called when the first row is done; it gets
+  // whether a row of this warp has a row_scale other than 1. kMayHideKeys: the tile may be masked.
+  // Tuning: the special-function unit is the limit, so everything else is to run under its
+  // exponentials: the second row's maximum under those of the first row, and what the caller does
+  // after between() under those of the second.
+  template <bool kMayHideKeys, class TensorS, class Between>
+  CUTE_DEVICE void update(TensorS& tSrS, Between const& between) {
+    float const reference_0 = update_reference<0, kMayHideKeys>(tSrS, -INFINITY);
+    exponentiate<0>(tSrS, reference_0);
+    // Tuning: -inf, but not before the first row's maximum is known. Without it the compiler
+    // (nvcc 13.0) computes both maxima first.
+    float const minus_infinity = -fabsf(reference_0) - INFINITY;
+    float const reference_1 = update_reference<1, kMayHideKeys>(tSrS, minus_infinity);
+    // Tuning: a vote, because a branch that is uniform in the eyes of the compiler leaves the
+    // descriptors of the products in uniform registers; otherwise R2UR in the SASS, and 4 % lost.
+    // The branch that the caller makes of it also keeps ptxas from moving the first row's
+    // exponentials behind the caller's wait.
+    between(__any_sync(0xffffffffu, row_scale[0] != 1.f || row_scale[1] != 1.f));
+    exponentiate<1>(tSrS, reference_1);
+  }
+
+  // Of the first tile, which has nothing before it to rescale.
   template <class TensorS>
-  CUTE_DEVICE void update(TensorS& tSrS) {
-    constexpr int kSize = decltype(cute::size(tSrS))::value;
-    float tile_max[2] = {row_max[0], row_max[1]};
-    CUTE_UNROLL
-    for (int i = 0; i < kSize; ++i) {
-      int const row = accumulator_row_index(i);
-      tile_max[row] = fmaxf(tile_max[row], tSrS(i));
-    }
-    float max_scaled[2];
-    CUTE_UNROLL
-    for (int row = 0; row < 2; ++row) {
-      tile_max[row] = fmaxf(tile_max[row], __shfl_xor_sync(0xffffffffu, tile_max[row], 2));
-      tile_max[row] = fmaxf(tile_max[row], __shfl_xor_sync(0xffffffffu, tile_max[row], 1));
-      // Correctness: a row that has seen no key has max -inf, and -inf - -inf is NaN. Against 0 its
-      // masked scores give exp2(-inf) = 0.
-      float const finite_max = tile_max[row] == -INFINITY ? 0.f : tile_max[row];
-      row_scale[row] = exp2_approx((row_max[row] - finite_max) * scale_log2);
-      max_scaled[row] = finite_max * scale_log2;
-      row_max[row] = tile_max[row];
-    }
-    CUTE_UNROLL
-    for (int i = 0; i < kSize; ++i) {
-      int const row = accumulator_row_index(i);
-      tSrS(i) = exp2_approx(fmaf(tSrS(i), scale_log2, -max_scaled[row]));
-      // Correctness: the product with row_scale is fused by hand, because kernels that serve the
-      // same sequence must agree to the bit, and the compiler may fuse it in one of them only.
-      bool const is_first = i == 0 || i == 2;  // of its row
-      row_sum[row] = is_first ? fmaf(row_sum[row], row_scale[row], tSrS(i))
-                              : row_sum[row] + tSrS(i);
-    }
+  CUTE_DEVICE void begin(TensorS& tSrS) {
+    update<true>(tSrS, [](bool) {});
   }
 
   template <class TensorO>
@@ -79,6 +84,59 @@ struct OnlineSoftmax {
     for (int row = 0; row < 2; ++row) {
       row_sum[row] += __shfl_xor_sync(0xffffffffu, row_sum[row], 2);
       row_sum[row] += __shfl_xor_sync(0xffffffffu, row_sum[row], 1);
+    }
+  }
+
+ private:
+  // The row's maximum over this tile and its reference. Half of the comparisons start from
+  // `minus_infinity`, and so not before it is known; the others fill the time until then.
+  // Tuning: four chains, because one comparison waits four cycles for the one before it.
+  template <int kRow, class TensorS>
+  CUTE_DEVICE float row_max(TensorS const& tSrS, float minus_infinity) const {
+    constexpr int kRowValues = decltype(cute::size(tSrS))::value / 2;
+    float chain[4];
+    CUTE_UNROLL
+    for (int j = 0; j < kRowValues; ++j) {
+      float const score = tSrS(accumulator_value_of_row(kRow, j));
+      float& maximum = chain[j % 4];
+      if (j >= 4) {
+        maximum = fmaxf(maximum, score);
+      } else if (j == 0) {
+        maximum = fmaxf(row_reference[kRow], score);
+      } else {
+        maximum = kRow == 1 && j >= 2 ? fmaxf(minus_infinity, score) : score;
+      }
+    }
+    float maximum = fmaxf(fmaxf(chain[0], chain[2]), fmaxf(chain[1], chain[3]));
+    maximum = fmaxf(maximum, __shfl_xor_sync(0xffffffffu, maximum, 2));
+    return fmaxf(maximum, __shfl_xor_sync(0xffffffffu, maximum, 1));
+  }
+
+  // Sets row_reference and row_scale; returns scale_log2 times the reference.
+  template <int kRow, bool kMayHideKeys, class TensorS>
+  CUTE_DEVICE float update_reference(TensorS const& tSrS, float minus_infinity) {
+    float const maximum = row_max<kRow>(tSrS, minus_infinity);
+    // NaN, which grows nothing, if the row has seen no key yet.
+    float const growth = (maximum - row_reference[kRow]) * scale_log2;
+    bool const has_grown = growth > kGrowthLog2;
+    row_scale[kRow] = has_grown ? exp2_approx(-growth) : 1.f;
+    row_reference[kRow] = has_grown ? maximum : row_reference[kRow];
+    // Correctness: -inf - -inf is NaN. Against 0 the masked scores of a row that has seen no key
+    // give exp2(-inf) = 0.
+    return kMayHideKeys && row_reference[kRow] == -INFINITY ? 0.f
+                                                            : row_reference[kRow] * scale_log2;
+  }
+
+  template <int kRow, class TensorS>
+  CUTE_DEVICE void exponentiate(TensorS& tSrS, float scaled_reference) {
+    constexpr int kRowValues = decltype(cute::size(tSrS))::value / 2;
+    CUTE_UNROLL
+    for (int j = 0; j < kRowValues; ++j) {
+      float& value = tSrS(accumulator_value_of_row(kRow, j));
+      value = exp2_approx(fmaf(value, scale_log2, -scaled_reference));
+      // Correctness: the product with row_scale is fused by hand, because kernels that serve the
+      // same sequence must agree to the bit, and the compiler may fuse it in one of them only.
+      row_sum[kRow] = j == 0 ? fmaf(row_sum[kRow], row_scale[kRow], value) : row_sum[kRow] + value;
     }
   }
 };

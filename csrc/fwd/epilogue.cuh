@@ -84,7 +84,7 @@ CUTE_DEVICE void store_item(FwdKernelArgs<Traits> const& args, WorkItem const& i
       float const sum = softmax.row_sum[row_index];
       results.lse[row] =
           sum == 0.f ? -INFINITY
-                     : fmaf(softmax.row_max[row_index], args.score_scale, __logf(sum));
+                     : fmaf(softmax.row_reference[row_index], args.score_scale, __logf(sum));
     }
   }
 }

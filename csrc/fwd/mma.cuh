@@ -37,15 +37,6 @@ CUTE_DEVICE void pass_issue_turn(int warpgroup) {
   cutlass::arch::NamedBarrier::arrive(256, static_cast<uint32_t>(next));
 }
 
-// Tuning: without a branch on their sum, ptxas (13.0) moves the exponentials behind the next
-// product wait, where no product of this warpgroup runs under them: in the SASS of the loop, MUFU
-// after WARPGROUP.DEPBAR.LE gsb0, 0x0. Sums are never negative, so the branch is never taken.
-CUTE_DEVICE void finish_before_next_wait(OnlineSoftmax const& softmax) {
-  if (softmax.row_sum[0] + softmax.row_sum[1] < 0.f) {
-    __nanosleep(0);
-  }
-}
-
 // Whether a KV tile is masked; kAsked: found out at run time.
 enum class TileMask { kNone, kMasked, kAsked };
 
@@ -91,7 +82,7 @@ CUTE_DEVICE void mma_item(FwdKernelArgs<Traits> const& args,
   int n_block = item.n_end - 1;
   cap_scores(args, tSrS);
   mask_scores<Traits>(grid(), first_row, n_block, tSrS);
-  softmax.update(tSrS);
+  softmax.begin(tSrS);
   round_to(tSrS, tOrP);
   --n_block;
 
@@ -112,13 +103,16 @@ CUTE_DEVICE void mma_item(FwdKernelArgs<Traits> const& args,
         (kTileMask == TileMask::kAsked && !unmasked.contains(n_block))) {
       mask_scores<Traits>(grid(), first_row, n_block, tSrS);
     }
-    softmax.update(tSrS);
-    finish_before_next_wait(softmax);
-    gemm_wait<0>(tOrO);
-    consumer_release(smem.v_ring, rings.v);
-    rings.v.advance();
+    softmax.template update<kTileMask != TileMask::kNone>(tSrS, [&](bool rescales) {
+      if (rescales) {
+        gemm_wait<0>(tOrO);
+        softmax.rescale(tOrO);
+      }
+      gemm_wait<0>(tOrO);
+      consumer_release(smem.v_ring, rings.v);
+      rings.v.advance();
+    });
     round_to(tSrS, tOrP);
-    softmax.rescale(tOrO);
     --n_block;
   };
 
