@@ -128,6 +128,7 @@ def cuda_extension(cutlass_include: str, cutlass_text: str) -> Extension:
         *["-std=c++20", "-O3", *release, "--expt-relaxed-constexpr", "--expt-extended-lambda"],
         *["-DCUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED", "-DCUTLASS_ENABLE_GDC_FOR_SM90"],
         *["-gencode=arch=compute_90a,code=sm_90a", "-lineinfo", "-Xcompiler=-fvisibility=hidden"],
+        "-DCUTLASS_ENABLE_DIRECT_CUDA_DRIVER_CALL",  # csrc/api/tensor_map.cpp
         "-Xptxas=-v,--warn-on-spills,--warn-on-local-memory-usage",
         # torch's build rules turn the 16-bit operators off; CUTLASS uses them.
         *["-U__CUDA_NO_HALF_OPERATORS__", "-U__CUDA_NO_HALF_CONVERSIONS__"],

@@ -130,7 +130,22 @@ _DOUBLE_BACKWARD = (
     "create_graph=True); use torch.nn.functional.scaled_dot_product_attention with the math "
     "backend where second derivatives are needed"
 )
+_fwd = torch.ops.dash_attn.fwd.default
+_bwd = torch.ops.dash_attn.bwd.default
 _NUM_INDICES = 4  # cu_seqlens_q, cu_seqlens_k, seqused_q, seqused_k: the first of the options
+
+
+def _without_autograd(operator: Any, *arguments: Any) -> Any:
+    """The operator where no gradient of it is wanted: past the kernels that register_autograd
+    makes, which are written in Python and would double the host time of the call."""
+    with torch._C._AutoDispatchBelowAutograd():
+        return operator(*arguments)
+
+
+def backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    """The operator bwd, as the gradient of `attention` calls it: the caller has refused
+    create_graph."""
+    return _without_autograd(_bwd, *arguments)
 
 
 def _save_for_backward(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
@@ -154,7 +169,7 @@ def _fwd_backward(ctx: Any, dout: Tensor | None, dlse: Tensor | None) -> tuple:
     # Inside the autograd engine, grad mode is on only for create_graph=True.
     if torch.is_grad_enabled():
         raise RuntimeError(_DOUBLE_BACKWARD)
-    return _gradients(ctx, torch.ops.dash_attn.bwd, dout, dlse)
+    return _gradients(ctx, backward, dout, dlse)
 
 
 def _bwd_backward(_ctx: Any, *_grads: Tensor | None) -> tuple:
@@ -173,7 +188,7 @@ class _Backward(torch.autograd.Function):
 
     @staticmethod
     def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-        return torch.ops.dash_attn.bwd(*arguments)
+        return _bwd(*arguments)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple, output: tuple) -> None:
@@ -202,6 +217,10 @@ class _Attention(torch.autograd.Function):
 
 def attention(*arguments: Any) -> tuple[Tensor, Tensor]:
     """The operator fwd, differentiable by autograd and by torch.func."""
-    if not torch.compiler.is_compiling() and torch._C._are_functorch_transforms_active():
+    if torch.compiler.is_compiling():
+        return torch.ops.dash_attn.fwd(*arguments)
+    if torch._C._are_functorch_transforms_active():
         return _Attention.apply(*arguments)
-    return torch.ops.dash_attn.fwd(*arguments)
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in arguments[:3]):
+        return _fwd(*arguments)
+    return _without_autograd(_fwd, *arguments)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 import torch._inductor.config
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import dash
 
@@ -172,6 +175,35 @@ def test_expanded_and_strided_dout() -> None:
     for view in views:
         want = run_autograd((q, k, v, view.contiguous()), True)
         assert_results_equal(run_autograd((q, k, v, view), True), want, f"strides {view.stride()}")
+
+
+class _Operators(TorchDispatchMode):
+    """Collects the names of dash's operators that are called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        if func.namespace == "dash_attn":
+            self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_modes_see_the_operators() -> None:
+    """Also where they are called past their autograd kernels: no gradient is wanted."""
+    q, k, v, dout = CASE.make_inputs("cpu")
+    leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+    with _Operators() as seen:
+        dash.flash_attn_func(q, k, v)
+        out = dash.flash_attn_func(*leaves)
+        torch.autograd.grad(out, leaves, dout)
+        with torch.no_grad():
+            assert not dash.flash_attn_func(*leaves).requires_grad
+    fwd, bwd = "dash_attn.fwd.default", "dash_attn.bwd.default"
+    assert seen.names == [fwd, fwd, bwd, fwd]
 
 
 def test_semaphore_fold_is_a_cuda_operator() -> None:

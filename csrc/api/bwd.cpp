@@ -3,6 +3,7 @@
 // stream, without a sync. The workspace (bwd/workspace.hpp) lives until after the last launch.
 // Invariant: no check fails after the first allocation.
 #include "api/dispatch.hpp"
+#include "api/new_empty.hpp"
 #include "api/operators.hpp"
 #include "api/problem.hpp"
 #include "api/stream.hpp"
@@ -17,42 +18,12 @@ struct BackwardTensors {
   Tensor lse;                 // contiguous
   std::optional<Tensor> dlse;
   Tensor dq, dk, dv;  // contiguous
+  Tensor workspace;   // bytes
 };
 
-struct Workspace {
-  Tensor lse_log2, dpsum, dq_accum;  // float32
-  Tensor dq_semaphore, ticket, sequence_order, ticket_begin;  // int32
-};
-
-Tensor new_gradient(Tensor const& like) {
-  return torch::stable::new_empty(like, like.sizes());
-}
-
-Workspace allocate_workspace(Problem const& problem, Tensor const& q) {
-  bwd::WorkspaceSizes const sizes =
-      bwd::workspace_sizes(problem.grid(), problem.packed, problem.num_heads,
-                           problem.key.head_dim);
-  auto const buffer = [&](int64_t elements, ScalarType dtype) {
-    int64_t const shape[] = {elements};
-    return torch::stable::new_empty(q, shape, dtype);
-  };
-  return {.lse_log2 = buffer(sizes.lse_log2, ScalarType::Float),
-          .dpsum = buffer(sizes.dpsum, ScalarType::Float),
-          .dq_accum = buffer(sizes.dq_accum, ScalarType::Float),
-          .dq_semaphore = buffer(sizes.dq_semaphore, ScalarType::Int),
-          .ticket = buffer(sizes.ticket, ScalarType::Int),
-          .sequence_order = buffer(sizes.sequence_order, ScalarType::Int),
-          .ticket_begin = buffer(sizes.ticket_begin, ScalarType::Int)};
-}
-
-bwd::BwdParams fill_params(Problem const& problem, BackwardTensors const& tensors,
-                           Workspace const& workspace) {
-  auto const floats = [](Tensor const& tensor) {
-    return static_cast<float*>(tensor.mutable_data_ptr());
-  };
-  auto const ints = [](Tensor const& tensor) {
-    return static_cast<int*>(tensor.mutable_data_ptr());
-  };
+bwd::BwdParams fill_params(Problem const& problem, schedule::TileGrid const& grid,
+                           BackwardTensors const& tensors, bwd::WorkspaceLayout const& layout) {
+  void* const workspace = tensors.workspace.mutable_data_ptr();
   return {.q = tensors.q.const_data_ptr(),
           .k = tensors.k.const_data_ptr(),
           .v = tensors.v.const_data_ptr(),
@@ -73,15 +44,15 @@ bwd::BwdParams fill_params(Problem const& problem, BackwardTensors const& tensor
           .dq_strides = strides_of(tensors.dq),
           .dk_strides = strides_of(tensors.dk),
           .dv_strides = strides_of(tensors.dv),
-          .lse_log2 = floats(workspace.lse_log2),
-          .dpsum = floats(workspace.dpsum),
-          .dq_accum = floats(workspace.dq_accum),
-          .dq_semaphore = ints(workspace.dq_semaphore),
-          .ticket = ints(workspace.ticket),
-          .sequence_order = ints(workspace.sequence_order),
-          .ticket_begin = ints(workspace.ticket_begin),
+          .lse_log2 = part_at<float>(workspace, layout.lse_log2),
+          .dpsum = part_at<float>(workspace, layout.dpsum),
+          .dq_accum = part_at<float>(workspace, layout.dq_accum),
+          .dq_semaphore = part_at<int>(workspace, layout.dq_semaphore),
+          .ticket = part_at<int>(workspace, layout.ticket),
+          .sequence_order = part_at<int>(workspace, layout.sequence_order),
+          .ticket_begin = part_at<int>(workspace, layout.ticket_begin),
           .packed = problem.packed,
-          .grid = problem.grid(),
+          .grid = grid,
           .num_heads = problem.num_heads,
           .group_size = problem.num_heads / problem.num_heads_k,
           .head_dim = problem.head_dim,
@@ -128,23 +99,23 @@ std::tuple<Tensor, Tensor, Tensor> backward(
     return {torch::stable::new_zeros(q, q.sizes()), torch::stable::new_zeros(k, k.sizes()),
             torch::stable::new_zeros(v, v.sizes())};
   }
-  std::optional<Tensor> contiguous_dlse;
-  if (dlse.has_value()) {
-    contiguous_dlse = torch::stable::contiguous(*dlse);
-  }
-  BackwardTensors const tensors{.dout = addressable(dout),
-                                .q = addressable(q),
-                                .k = addressable(k),
-                                .v = addressable(v),
-                                .out = addressable(out),
-                                .lse = torch::stable::contiguous(lse),
-                                .dlse = contiguous_dlse,
-                                .dq = new_gradient(q),
-                                .dk = new_gradient(k),
-                                .dv = new_gradient(v)};
-  Workspace const workspace = allocate_workspace(problem, q);
+  schedule::TileGrid const grid = problem.grid();
+  bwd::WorkspaceLayout const layout =
+      bwd::workspace_layout(grid, problem.packed, problem.num_heads, problem.key.head_dim);
+  BackwardTensors const tensors{
+      .dout = addressable(dout),
+      .q = addressable(q),
+      .k = addressable(k),
+      .v = addressable(v),
+      .out = addressable(out),
+      .lse = as_contiguous(lse),
+      .dlse = dlse.has_value() ? std::optional(as_contiguous(*dlse)) : std::nullopt,
+      .dq = new_empty_like(q),
+      .dk = new_empty_like(k),
+      .dv = new_empty_like(v),
+      .workspace = new_workspace(problem.device, layout.bytes)};
 
-  bwd::BwdParams const params = fill_params(problem, tensors, workspace);
+  bwd::BwdParams const params = fill_params(problem, grid, tensors, layout);
 
   kernel.launch(params, current_stream(problem.device));
   return {tensors.dq, tensors.dk, tensors.dv};

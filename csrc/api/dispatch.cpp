@@ -46,12 +46,9 @@ std::vector<BackwardKernel> const kBackwardKernels = {
 };
 
 template <class Kernel>
-Kernel const& find(std::vector<Kernel> const& kernels, KernelKey const& key) {
+[[noreturn]] void throw_not_built(std::vector<Kernel> const& kernels, KernelKey const& key) {
   std::string built;
   for (Kernel const& kernel : kernels) {
-    if (kernel.key == key) {
-      return kernel;
-    }
     built += (built.empty() ? "" : ", ") + std::string(kernel.name);
   }
   throw std::runtime_error(std::string("dash_attn: no kernel was built for dtype ") +
@@ -59,6 +56,16 @@ Kernel const& find(std::vector<Kernel> const& kernels, KernelKey const& key) {
                            ", variant " + variant_word(key.variant) + "; built were: " +
                            (built.empty() ? "none" : built) +
                            ". Rebuild with a DASH_KERNELS filter that includes it, or with none");
+}
+
+template <class Kernel>
+Kernel const& find(std::vector<Kernel> const& kernels, KernelKey const& key) {
+  for (Kernel const& kernel : kernels) {
+    if (kernel.key == key) {
+      return kernel;
+    }
+  }
+  throw_not_built(kernels, key);
 }
 
 }  // namespace

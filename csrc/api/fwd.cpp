@@ -2,45 +2,41 @@
 // Runs on the host; reads q, k, v; writes out and lse on torch's current stream, without a sync.
 // Invariant: no check fails after the first allocation.
 #include <limits>
-#include <vector>
 
 #include "api/dispatch.hpp"
+#include "api/new_empty.hpp"
 #include "api/operators.hpp"
 #include "api/problem.hpp"
 #include "api/stream.hpp"
 #include "config/fwd_config.hpp"
+#include "fwd/workspace.hpp"
 
 namespace dash::api {
 namespace {
 
 struct ForwardTensors {
-  Tensor q, k, v;  // addressable
-  Tensor out;      // like q, with the head dim of v; contiguous
-  Tensor lse;      // (batch, num_heads, seqlen_q) or (num_heads, total_q), float32, contiguous
-  Tensor ticket;   // (1), int32
-  Tensor sequence_order, ticket_begin;  // packed: (batch), (batch + 1), int32
+  Tensor q, k, v;    // addressable
+  Tensor out;        // like q, with the head dim of v; contiguous
+  Tensor lse;        // (batch, num_heads, seqlen_q) or (num_heads, total_q), float32, contiguous
+  Tensor workspace;  // bytes
 };
 
-ForwardTensors allocate(Problem const& problem, Tensor const& q, Tensor const& k,
-                        Tensor const& v) {
-  std::vector<int64_t> out_shape(q.sizes().begin(), q.sizes().end());
-  out_shape.back() = problem.head_dim_v;
-  std::vector<int64_t> const lse_shape =
-      problem.is_packed()
-          ? std::vector<int64_t>{problem.num_heads, problem.packed.total_q}
-          : std::vector<int64_t>{problem.batch, problem.num_heads, problem.seqlen_q};
-  auto const ints = [&](int64_t elements) {
-    int64_t const shape[] = {elements};
-    return torch::stable::new_empty(q, shape, ScalarType::Int);
-  };
-  return {.q = addressable(q),
-          .k = addressable(k),
-          .v = addressable(v),
-          .out = torch::stable::new_empty(q, out_shape),
-          .lse = torch::stable::new_empty(q, lse_shape, ScalarType::Float),
-          .ticket = ints(1),
-          .sequence_order = ints(problem.is_packed() ? problem.batch : 0),
-          .ticket_begin = ints(problem.is_packed() ? int64_t{problem.batch} + 1 : 0)};
+Tensor new_out(Problem const& problem) {
+  int64_t const rows[] = {problem.packed.total_q, problem.num_heads, problem.head_dim_v};
+  int64_t const batches[] = {problem.batch, problem.seqlen_q, problem.num_heads,
+                             problem.head_dim_v};
+  int32_t const dtype =
+      problem.key.dtype == DType::kBf16 ? aoti_torch_dtype_bfloat16() : aoti_torch_dtype_float16();
+  return problem.is_packed() ? new_empty(problem.device, rows, dtype)
+                             : new_empty(problem.device, batches, dtype);
+}
+
+Tensor new_lse(Problem const& problem) {
+  int64_t const rows[] = {problem.num_heads, problem.packed.total_q};
+  int64_t const batches[] = {problem.batch, problem.num_heads, problem.seqlen_q};
+  int32_t const dtype = aoti_torch_dtype_float32();
+  return problem.is_packed() ? new_empty(problem.device, rows, dtype)
+                             : new_empty(problem.device, batches, dtype);
 }
 
 // No key: every row's sum is empty.
@@ -59,18 +55,17 @@ schedule::TileGrid forward_grid(Problem const& problem) {
   return grid;
 }
 
-fwd::FwdParams fill_params(Problem const& problem, ForwardTensors const& tensors) {
-  auto const ints = [](Tensor const& tensor) {
-    return static_cast<int*>(tensor.mutable_data_ptr());
-  };
+fwd::FwdParams fill_params(Problem const& problem, ForwardTensors const& tensors,
+                           fwd::WorkspaceLayout const& layout) {
+  void* const workspace = tensors.workspace.mutable_data_ptr();
   return {.q = tensors.q.const_data_ptr(),
           .k = tensors.k.const_data_ptr(),
           .v = tensors.v.const_data_ptr(),
           .o = tensors.out.mutable_data_ptr(),
           .lse = static_cast<float*>(tensors.lse.mutable_data_ptr()),
-          .ticket = ints(tensors.ticket),
-          .sequence_order = ints(tensors.sequence_order),
-          .ticket_begin = ints(tensors.ticket_begin),
+          .ticket = part_at<int>(workspace, layout.ticket),
+          .sequence_order = part_at<int>(workspace, layout.sequence_order),
+          .ticket_begin = part_at<int>(workspace, layout.ticket_begin),
           .q_strides = strides_of(tensors.q),
           .k_strides = strides_of(tensors.k),
           .v_strides = strides_of(tensors.v),
@@ -110,13 +105,19 @@ std::tuple<Tensor, Tensor> forward(
   auto const& kernel = find_forward(problem.key);
 
   torch::stable::accelerator::DeviceGuard const guard(problem.device);
-  ForwardTensors tensors = allocate(problem, q, k, v);
+  fwd::WorkspaceLayout const layout = fwd::workspace_layout(problem.is_packed(), problem.batch);
+  ForwardTensors tensors{.q = addressable(q),
+                         .k = addressable(k),
+                         .v = addressable(v),
+                         .out = new_out(problem),
+                         .lse = new_lse(problem),
+                         .workspace = new_workspace(problem.device, layout.bytes)};
   if (problem.is_empty()) {
     fill_empty(tensors);
     return {tensors.out, tensors.lse};
   }
 
-  fwd::FwdParams const params = fill_params(problem, tensors);
+  fwd::FwdParams const params = fill_params(problem, tensors, layout);
 
   kernel.launch(params, current_stream(problem.device));
   return {tensors.out, tensors.lse};

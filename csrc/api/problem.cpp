@@ -8,8 +8,8 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <sstream>
-#include <stdexcept>
 #include <string>
 
 #include "common/check.hpp"
@@ -173,23 +173,27 @@ std::string why_not_legal(schedule::NamedPolicy const& policy, Problem const& pr
   return "";
 }
 
+std::string legal_schedules(Problem const& problem) {
+  std::string legal = "\"auto\"";
+  for (schedule::NamedPolicy const& policy : schedule::kNamedPolicies) {
+    bool const is_legal = why_not_legal(policy, problem).empty();
+    legal += is_legal ? ", \"" + std::string(policy.name) + "\"" : "";
+  }
+  return legal;
+}
+
 schedule::ScheduleKind check_schedule(std::string_view name, Problem const& problem) {
   if (name == "auto") {
     return schedule::choose_schedule(problem.shape(), problem.num_ctas).kind;
   }
-  std::string legal = "\"auto\"";
-  for (schedule::NamedPolicy const& policy : schedule::kNamedPolicies) {
-    std::string const reason = why_not_legal(policy, problem);
-    if (policy.name == name) {
-      DASH_CHECK(reason.empty(), "dash_attn: schedule=\"" + std::string(name) + "\" " + reason);
-      return policy.kind;
-    }
-    legal += reason.empty() ? ", \"" + std::string(policy.name) + "\"" : "";
-  }
-  throw std::runtime_error("dash_attn: schedule=\"" + std::string(name) +
-                           "\" is unknown; legal for a " + mask_name(problem.mask) +
-                           " mask of this shape are " + legal +
-                           " (\"unordered\" is what deterministic=False asks for)");
+  std::optional<schedule::ScheduleKind> const kind = schedule::find_schedule(name);
+  DASH_CHECK(kind.has_value(), "dash_attn: schedule=\"" + std::string(name) +
+                                   "\" is unknown; legal for a " + mask_name(problem.mask) +
+                                   " mask of this shape are " + legal_schedules(problem) +
+                                   " (\"unordered\" is what deterministic=False asks for)");
+  std::string const reason = why_not_legal(schedule::named(*kind), problem);
+  DASH_CHECK(reason.empty(), "dash_attn: schedule=\"" + std::string(name) + "\" " + reason);
+  return *kind;
 }
 
 struct DeviceFacts {

@@ -92,6 +92,10 @@ Tensor addressable(Tensor const& tensor) {
   return tensor.is_contiguous() ? torch::stable::clone(tensor) : torch::stable::contiguous(tensor);
 }
 
+Tensor as_contiguous(Tensor const& tensor) {
+  return tensor.is_contiguous() ? tensor : torch::stable::contiguous(tensor);
+}
+
 Strides strides_of(Tensor const& tensor) {
   int64_t const head = tensor.dim() - 2;
   int64_t const row = tensor.dim() - 3;

@@ -35,6 +35,9 @@ void check_dtype(NamedTensor const& named, ScalarType expected, char const* way_
 // strides positive multiples of 8 elements), else a contiguous copy.
 Tensor addressable(Tensor const& tensor);
 
+// The tensor itself if it is contiguous, else a copy that is.
+Tensor as_contiguous(Tensor const& tensor);
+
 // Strides of a (batch, seqlen, heads, head_dim) tensor; of a packed (total, heads, head_dim) one
 // with batch 0. A dim of size 1 gets the stride that it has in a contiguous tensor: torch leaves
 // any number there, and a TMA descriptor must not hold it.

@@ -10,6 +10,7 @@
 #include "bwd/postprocess.cuh"
 #include "bwd/preprocess.cuh"
 #include "common/check.hpp"
+#include "common/dynamic_smem.cuh"
 #include "common/kernel_attributes.hpp"
 #include "common/sequence_order.cuh"
 #include "common/unowned_rows.cuh"
@@ -100,8 +101,8 @@ template <class Traits>
 void launch_main(typename Traits::MainArguments const& arguments, cudaStream_t stream) {
   BwdParams const& params = arguments.params;
   constexpr int kSharedBytes = sizeof(typename Traits::SharedStorage);
-  DASH_CUDA_CHECK(cudaFuncSetAttribute(main_kernel<Traits>,
-                                       cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedBytes));
+  static OncePerDevice smem_is_allowed;
+  allow_dynamic_smem(main_kernel<Traits>, kSharedBytes, smem_is_allowed);
   int const num_ctas =
       static_cast<int>(std::min<int64_t>(params.num_ctas, num_tickets<Traits>(params)));
   // Correctness: a gang's CTAs wait for each other. A cooperative launch starts all CTAs or none,

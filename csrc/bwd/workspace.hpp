@@ -1,5 +1,5 @@
-// The backward's workspace: names, sizes and who resets what. Allocated by the operator for one
-// call, contents undefined on entry; stages are the three kernels of bwd/launch.cuh.
+// The backward's workspace: names, places and who resets what. One allocation, made by the operator
+// for one call, contents undefined on entry; stages are the three kernels of bwd/launch.cuh.
 //
 //   lse_log2      written by preprocess, padding rows of a sequence's tiles included; read by main
 //   dpsum         like lse_log2
@@ -13,6 +13,7 @@
 
 #include <cstdint>
 
+#include "common/carve.hpp"
 #include "common/sequence.hpp"
 #include "schedule/tile_grid.hpp"
 
@@ -22,8 +23,8 @@ namespace dash::bwd {
 // one memory sector each release would disturb the other's poll.
 inline constexpr int kSemaphoreStride = 8;
 
-// Element counts.
-struct WorkspaceSizes {
+// Offsets in bytes.
+struct WorkspaceLayout {
   int64_t lse_log2;
   int64_t dpsum;
   int64_t dq_accum;
@@ -31,25 +32,30 @@ struct WorkspaceSizes {
   int64_t ticket;
   int64_t sequence_order;
   int64_t ticket_begin;
+  int64_t bytes;  // of all of it
 };
 
 // `kernel_head_dim` is the compiled head dim, to which dq_accum's rows are padded.
-constexpr WorkspaceSizes workspace_sizes(schedule::TileGrid const& grid,
-                                         PackedSequences const& packed, int num_heads,
-                                         int kernel_head_dim) {
+constexpr WorkspaceLayout workspace_layout(schedule::TileGrid const& grid,
+                                           PackedSequences const& packed, int num_heads,
+                                           int kernel_head_dim) {
   bool const is_packed = packed.is_packed();
   int64_t const tiles_of_a_head =
       is_packed ? int64_t{num_padded_tiles(packed.total_q, grid.batch, grid.block_m)}
                 : int64_t{grid.batch} * grid.num_m_blocks();
   int64_t const q_tiles = tiles_of_a_head * num_heads;
   int64_t const rows = q_tiles * grid.block_m;
-  return {.lse_log2 = rows,
-          .dpsum = rows,
-          .dq_accum = rows * kernel_head_dim,
-          .dq_semaphore = q_tiles * kSemaphoreStride,
-          .ticket = 1,
-          .sequence_order = is_packed ? grid.batch : 0,
-          .ticket_begin = is_packed ? grid.batch + 1 : 0};
+  Carver carver;
+  WorkspaceLayout layout{};
+  layout.lse_log2 = carver.take(rows, sizeof(float));
+  layout.dpsum = carver.take(rows, sizeof(float));
+  layout.dq_accum = carver.take(rows * kernel_head_dim, sizeof(float));
+  layout.dq_semaphore = carver.take(q_tiles * kSemaphoreStride, sizeof(int));
+  layout.ticket = carver.take(1, sizeof(int));
+  layout.sequence_order = carver.take(is_packed ? grid.batch : 0, sizeof(int));
+  layout.ticket_begin = carver.take(is_packed ? int64_t{grid.batch} + 1 : 0, sizeof(int));
+  layout.bytes = carver.bytes();
+  return layout;
 }
 
 }  // namespace dash::bwd

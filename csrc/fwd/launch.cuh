@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/check.hpp"
+#include "common/dynamic_smem.cuh"
 #include "common/kernel_attributes.hpp"
 #include "common/sequence_order.cuh"
 #include "common/tanh.cuh"
@@ -202,8 +203,8 @@ void launch(FwdParams const& caller_params, cudaStream_t stream) {
   DASH_CHECK(!Traits::kIsDense || !params.packed.is_packed(),
              "dash: packed sequences were given to a kernel for (batch, seqlen) tensors");
   auto const kernel = fwd_kernel<Traits>;
-  DASH_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                       kSharedBytes));
+  static OncePerDevice smem_is_allowed;
+  allow_dynamic_smem(kernel, kSharedBytes, smem_is_allowed);
   DASH_CUDA_CHECK(cudaMemsetAsync(params.ticket, 0, sizeof(int), stream));
   if constexpr (!Traits::kIsDense) {
     if (params.packed.is_packed()) {

@@ -57,6 +57,17 @@ def test_kernels_have_the_policies_of_their_variant() -> None:
     compile_alone([ROOT / "tests/schedule/kernel_policies.cpp"], [])
 
 
+def test_workspaces_have_room_for_their_parts() -> None:
+    compile_alone([ROOT / "tests/schedule/workspace.cpp"], [])
+
+
+def test_an_action_is_done_once_on_each_device(tmp_path: Path) -> None:
+    source, binary = ROOT / "tests/schedule/once_per_device.cpp", tmp_path / "once_per_device"
+    flags = ["-std=c++20", "-O1", "-pthread", f"-I{ROOT / 'csrc'}"]
+    subprocess.run([CXX, *flags, str(source), "-o", str(binary)], check=True)
+    assert subprocess.run([binary]).returncode == 0
+
+
 def test_api_headers_compile_alone_with_torch() -> None:
     cuda = cuda_include()
     if cuda is None:
