@@ -39,13 +39,8 @@ struct RowTerms {
 
 // dpsum = rowsum(dout o o) - dlse: the gradient of lse with respect to a score is its probability,
 // so it enters dS = P o (dP - dpsum) as a shift of dpsum.
-CUTE_DEVICE RowTerms row_terms(BwdParams const& params, int64_t lse_index, float rowsum) {
-  float const lse = params.lse[lse_index];
-  if (lse == -INFINITY) {
-    return {INFINITY, 0.f};
-  }
-  float const dlse = params.dlse == nullptr ? 0.f : params.dlse[lse_index];
-  return {lse * kLog2e, rowsum - dlse};
+CUTE_DEVICE RowTerms row_terms(float lse, float dlse, float rowsum) {
+  return lse == -INFINITY ? RowTerms{INFINITY, 0.f} : RowTerms{lse * kLog2e, rowsum - dlse};
 }
 
 template <class Traits>
@@ -71,21 +66,6 @@ __global__ void __launch_bounds__(kPreprocessThreads)
       first_row_of<Traits>(tile, static_cast<Element const*>(params.dout), params.do_strides) +
       lane * 8;
   bool const has_columns = lane * 8 < params.head_dim_v;
-  // Tuning: all loads of the CTA are issued before the first sum, to keep enough bytes in flight.
-  uint4 o_piece[kPasses];
-  uint4 do_piece[kPasses];
-  CUTE_UNROLL
-  for (int pass = 0; pass < kPasses; ++pass) {
-    int const row_in_tile = pass * kRowsPerPass + threadIdx.x / kLanesPerRow;
-    bool const is_valid =
-        row_in_tile < Traits::kBlockM && row_in_tile < tile.num_rows && has_columns;
-    o_piece[pass] =
-        is_valid ? *reinterpret_cast<uint4 const*>(o + row_in_tile * params.o_strides.row)
-                 : make_uint4(0, 0, 0, 0);
-    do_piece[pass] =
-        is_valid ? *reinterpret_cast<uint4 const*>(dout + row_in_tile * params.do_strides.row)
-                 : make_uint4(0, 0, 0, 0);
-  }
   int64_t const first_padded = int64_t{blockIdx.x} * Traits::kBlockM;
   // Packed: (num_heads, total_q), bidb 0.
   int64_t const rows_of_a_head =
@@ -93,6 +73,27 @@ __global__ void __launch_bounds__(kPreprocessThreads)
   int64_t const first_lse =
       (int64_t{tile.bidb} * params.num_heads + tile.bidh) * rows_of_a_head +
       tile.sequence.offset_q + int64_t{tile.m_block} * Traits::kBlockM;
+  // Tuning: all loads of the CTA are issued before the first sum, to keep enough bytes in flight;
+  // those of lse too, or the CTA ends with a second round trip to memory.
+  uint4 o_piece[kPasses];
+  uint4 do_piece[kPasses];
+  float lse[kPasses];
+  float dlse[kPasses];
+  CUTE_UNROLL
+  for (int pass = 0; pass < kPasses; ++pass) {
+    int const row_in_tile = pass * kRowsPerPass + threadIdx.x / kLanesPerRow;
+    bool const is_row = row_in_tile < Traits::kBlockM && row_in_tile < tile.num_rows;
+    bool const is_valid = is_row && has_columns;
+    bool const has_terms = is_row && lane == 0;
+    o_piece[pass] =
+        is_valid ? *reinterpret_cast<uint4 const*>(o + row_in_tile * params.o_strides.row)
+                 : make_uint4(0, 0, 0, 0);
+    do_piece[pass] =
+        is_valid ? *reinterpret_cast<uint4 const*>(dout + row_in_tile * params.do_strides.row)
+                 : make_uint4(0, 0, 0, 0);
+    lse[pass] = has_terms ? params.lse[first_lse + row_in_tile] : -INFINITY;
+    dlse[pass] = has_terms && params.dlse != nullptr ? params.dlse[first_lse + row_in_tile] : 0.f;
+  }
   CUTE_UNROLL
   for (int pass = 0; pass < kPasses; ++pass) {
     int const row_in_tile = pass * kRowsPerPass + threadIdx.x / kLanesPerRow;
@@ -102,9 +103,7 @@ __global__ void __launch_bounds__(kPreprocessThreads)
       rowsum += __shfl_xor_sync(0xffffffffu, rowsum, offset);
     }
     if (lane == 0 && row_in_tile < Traits::kBlockM) {
-      RowTerms const terms = row_in_tile < tile.num_rows
-                                 ? row_terms(params, first_lse + row_in_tile, rowsum)
-                                 : RowTerms{INFINITY, 0.f};
+      RowTerms const terms = row_terms(lse[pass], dlse[pass], rowsum);
       params.lse_log2[first_padded + row_in_tile] = terms.lse_log2;
       params.dpsum[first_padded + row_in_tile] = terms.dpsum;
     }
