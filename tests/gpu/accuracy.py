@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from itertools import product
 
@@ -56,6 +57,21 @@ def check_groups(head_dim: int) -> None:
         check_close(inputs, True, run(inputs, True), str(case))
 
 
+def check_moving_maxima(head_dim: int, dtype: str) -> None:
+    """Scores that climb along the keys for some rows of a warp, fall for others, and stay for the
+    rest; by so little that a row's reference never follows its maximum, by so much that it does in
+    every tile, and in between."""
+    for causal, climb in product((False, True), (1.0, 6.0, 40.0)):  # log2, in 128 keys
+        case = AttentionCase("maxima", 1, 700, 700, 3, 3, head_dim, dtype=dtype, causal=causal)
+        q, k, v, dout = case.make_inputs("cuda")
+        positions = torch.arange(700, device="cuda") / 128
+        direction = torch.arange(700, device="cuda") % 3 - 1  # falls, stays, climbs
+        # Score and softmax scale: the product of the first components, in nats.
+        q[..., 0] = direction[None, :, None] * head_dim**0.5
+        k[..., 0] = (positions * climb * math.log(2))[None, :, None]
+        check_close((q, k, v, dout), causal, run((q, k, v, dout), causal), f"{case} by {climb}")
+
+
 for _head_dim, _dtype, _causal in KEYS:
     registry.add(
         f"accuracy/hdim{_head_dim}-{_dtype}-{mask_name(_causal)}",
@@ -65,6 +81,11 @@ for _head_dim, _causal in product(HEAD_DIMS, (False, True)):
     _key = f"hdim{_head_dim}-{mask_name(_causal)}"
     registry.add(f"lengths/every-7th-{_key}", partial(check_tails, _head_dim, _causal))
     registry.add(f"lengths/unequal-{_key}", partial(check_unequal_lengths, _head_dim, _causal))
+for _head_dim, _dtype in product(HEAD_DIMS, ("bf16", "fp16")):
+    registry.add(
+        f"accuracy/moving-maxima-hdim{_head_dim}-{_dtype}",
+        partial(check_moving_maxima, _head_dim, _dtype),
+    )
 for _head_dim in HEAD_DIMS:
     registry.add(f"gqa/hdim{_head_dim}", partial(check_groups, _head_dim))
 
