@@ -145,6 +145,8 @@ def _without_autograd(operator: Any, *arguments: Any) -> Any:
 def backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     """The operator bwd, as the gradient of `attention` calls it: the caller has refused
     create_graph."""
+    if torch.compiler.is_compiling():  # compiled autograd
+        return torch.ops.dash_attn.bwd(*arguments)
     return _without_autograd(_bwd, *arguments)
 
 
@@ -217,7 +219,7 @@ class _Attention(torch.autograd.Function):
 
 def attention(*arguments: Any) -> tuple[Tensor, Tensor]:
     """The operator fwd, differentiable by autograd and by torch.func."""
-    if torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() or torch.overrides.has_torch_function(arguments):
         return torch.ops.dash_attn.fwd(*arguments)
     if torch._C._are_functorch_transforms_active():
         return _Attention.apply(*arguments)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
 import torch._inductor.config
 from torch import Tensor
+from torch._dynamo import compiled_autograd
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import dash
@@ -204,6 +207,43 @@ def test_modes_see_the_operators() -> None:
             assert not dash.flash_attn_func(*leaves).requires_grad
     fwd, bwd = "dash_attn.fwd.default", "dash_attn.bwd.default"
     assert seen.names == [fwd, fwd, bwd, fwd]
+
+
+class _Scaled(TorchFunctionMode):
+    """Multiplies the arguments of the operators by a number with a gradient."""
+
+    def __init__(self, scale: torch.Tensor) -> None:
+        super().__init__()
+        self.scale = scale
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None
+    ) -> Any:
+        if func is torch.ops.dash_attn.fwd:
+            args = (*(x * self.scale for x in args[:3]), *args[3:])
+        return func(*args, **(kwargs or {}))
+
+
+def test_function_modes_see_the_operator_with_autograd_on() -> None:
+    q, k, v, _ = CASE.make_inputs("cpu")
+    scale = torch.ones((), dtype=q.dtype, requires_grad=True)
+    with _Scaled(scale):
+        out = dash.flash_attn_func(q, k, v)
+    (gradient,) = torch.autograd.grad(out.sum(), scale)
+    assert gradient.isfinite()
+
+
+def test_compiled_autograd() -> None:
+    q, k, v, dout = CASE.make_inputs("cpu")
+    gradients = []
+    compiler = torch.compile(backend="eager", fullgraph=True)
+    for context in (nullcontext(), compiled_autograd._enable(compiler)):
+        leaves = [x.detach().requires_grad_() for x in (q, k, v)]
+        with context:
+            dash.flash_attn_func(*leaves).backward(dout)
+        gradients.append([x.grad for x in leaves])
+    for want, got in zip(*gradients, strict=True):
+        assert torch.equal(want, got)
 
 
 def test_semaphore_fold_is_a_cuda_operator() -> None:

@@ -1,12 +1,13 @@
 // Online softmax over the two rows that a thread holds of a 64 x N WGMMA accumulator (rows r and
 // r + 8; the four lanes of a quad share them). Registers only; the shuffles need whole warps.
 // Invariant after update(): the accumulator holds exp2(scale_log2 (s - row_reference)), row_sum is
-// this lane's part of its sum, and what was accumulated before this tile is to be multiplied by
-// row_scale, which is exactly 1 in most tiles.
+// this lane's part of its sum, and O accumulated before this tile is to be multiplied by row_scale,
+// which is exactly 1 in most tiles.
 #pragma once
 
 #include <cute/tensor.hpp>
 
+#include <cfloat>
 #include <cmath>
 
 #include "common/exp2.cuh"
@@ -44,22 +45,22 @@ struct OnlineSoftmax {
   }
 
   // Scores to probabilities. `between(rescales)` is called when the first row is done; it gets
-  // whether a row of this warp has a row_scale other than 1. kMayHideKeys: the tile may be masked.
+  // whether a row of this warp has a row_scale other than 1.
   // Tuning: the special-function unit is the limit, so everything else is to run under its
   // exponentials: the second row's maximum under those of the first row, and what the caller does
   // after between() under those of the second.
-  template <bool kMayHideKeys, class TensorS, class Between>
+  template <class TensorS, class Between>
   CUTE_DEVICE void update(TensorS& tSrS, Between const& between) {
-    float const reference_0 = update_reference<0, kMayHideKeys>(tSrS, -INFINITY);
+    float const reference_0 = update_reference<0>(tSrS, -INFINITY);
     exponentiate<0>(tSrS, reference_0);
-    // Tuning: -inf, but not before the first row's maximum is known. Without it the compiler
-    // (nvcc 13.0) computes both maxima first.
+    // Tuning: -inf, but not before the first row's maximum is known. Without it ptxas (13.0)
+    // computes both maxima first: in the SASS of the loop, 64 FMNMX before the first MUFU.EX2.
     float const minus_infinity = -fabsf(reference_0) - INFINITY;
-    float const reference_1 = update_reference<1, kMayHideKeys>(tSrS, minus_infinity);
+    float const reference_1 = update_reference<1>(tSrS, minus_infinity);
     // Tuning: a vote, because a branch that is uniform in the eyes of the compiler leaves the
     // descriptors of the products in uniform registers; otherwise R2UR in the SASS, and 4 % lost.
-    // The branch that the caller makes of it also keeps ptxas from moving the first row's
-    // exponentials behind the caller's wait.
+    // The branch that the caller makes of it also keeps ptxas (13.0) from moving the first row's
+    // exponentials behind the caller's wait: MUFU after WARPGROUP.DEPBAR.LE gsb0, 0x0.
     between(__any_sync(0xffffffffu, row_scale[0] != 1.f || row_scale[1] != 1.f));
     exponentiate<1>(tSrS, reference_1);
   }
@@ -67,7 +68,7 @@ struct OnlineSoftmax {
   // Of the first tile, which has nothing before it to rescale.
   template <class TensorS>
   CUTE_DEVICE void begin(TensorS& tSrS) {
-    update<true>(tSrS, [](bool) {});
+    update(tSrS, [](bool) {});
   }
 
   template <class TensorO>
@@ -113,7 +114,7 @@ struct OnlineSoftmax {
   }
 
   // Sets row_reference and row_scale; returns scale_log2 times the reference.
-  template <int kRow, bool kMayHideKeys, class TensorS>
+  template <int kRow, class TensorS>
   CUTE_DEVICE float update_reference(TensorS const& tSrS, float minus_infinity) {
     float const maximum = row_max<kRow>(tSrS, minus_infinity);
     // NaN, which grows nothing, if the row has seen no key yet.
@@ -121,14 +122,13 @@ struct OnlineSoftmax {
     bool const has_grown = growth > kGrowthLog2;
     row_scale[kRow] = has_grown ? exp2_approx(-growth) : 1.f;
     row_reference[kRow] = has_grown ? maximum : row_reference[kRow];
-    // Correctness: -inf - -inf is NaN. Against 0 the masked scores of a row that has seen no key
-    // give exp2(-inf) = 0.
-    return kMayHideKeys && row_reference[kRow] == -INFINITY ? 0.f
-                                                            : row_reference[kRow] * scale_log2;
+    // Correctness: -inf - -inf is NaN. Against the lowest finite number the scores of a row that
+    // has seen no key, or none above -inf, give exp2(-inf) = 0.
+    return fmaxf(row_reference[kRow] * scale_log2, -FLT_MAX);
   }
 
-  // Tuning: in two loops. In one, the compiler (nvcc 13.0) moves what the caller does first after
-  // between(), its wait for a product, behind half of the second row: 2 % lost.
+  // Tuning: in two loops. In one, ptxas (13.0) moves the wait for a product at the end of between()
+  // behind half of the second row's MUFU.EX2: 2 % lost at head dim 128, causal.
   template <int kRow, class TensorS>
   CUTE_DEVICE void exponentiate(TensorS& tSrS, float scaled_reference) {
     constexpr int kRowValues = decltype(cute::size(tSrS))::value / 2;

@@ -103,7 +103,9 @@ CUTE_DEVICE void mma_item(FwdKernelArgs<Traits> const& args,
         (kTileMask == TileMask::kAsked && !unmasked.contains(n_block))) {
       mask_scores<Traits>(grid(), first_row, n_block, tSrS);
     }
-    softmax.template update<kTileMask != TileMask::kNone>(tSrS, [&](bool rescales) {
+    softmax.update(tSrS, [&](bool rescales) {
+      // Correctness: the product completes before O is rescaled, and, with or without that, before
+      // P is overwritten. A branch of whole warps is enough, because the wait is one of a warp.
       if (rescales) {
         gemm_wait<0>(tOrO);
         softmax.rescale(tOrO);
