@@ -147,11 +147,11 @@ constexpr int choose_section(GridShape const& shape, ScheduleKind kind) {
     case ScheduleKind::kShortestFirst:
       return l2_section(shape);
     case ScheduleKind::kMirrored: {
-      // Sections of even heads and of odd heads: at most all of either. Tuning: many short lists
-      // want no more than a wave at a time.
+      // Sections of even heads and of odd heads: at most all of either. Tuning: short lists want
+      // about a wave at a time, and a power of two.
       int const wave = wave_section(shape);
       int const section = num_kv_tiles(shape) < kLongList
-                              ? static_cast<int>(std::bit_floor(static_cast<unsigned>(wave)))
+                              ? static_cast<int>(std::bit_ceil(static_cast<uint32_t>(3 * wave / 4)))
                               : max_int(l2_section(shape), wave);
       return min_int(section, max_int(shape.num_lists() / 2, 1));
     }
