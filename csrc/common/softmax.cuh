@@ -22,6 +22,8 @@ CUTE_HOST_DEVICE constexpr int accumulator_value_of_row(int row, int j) {
   return 4 * (j / 2) + 2 * row + j % 2;
 }
 
+// kMaximaInTurns: the second row's maximum is held back until the first row's is known.
+template <bool kMaximaInTurns>
 struct OnlineSoftmax {
   // A row's reference follows its maximum only when that has grown by this many powers of two.
   // Until then probabilities are above 1, by so much at most, which fp16 and the sums in float hold
@@ -55,13 +57,17 @@ struct OnlineSoftmax {
     exponentiate<0>(tSrS, reference_0);
     // Tuning: -inf, but not before the first row's maximum is known. Without it ptxas (13.0)
     // computes both maxima first: in the SASS of the loop, 64 FMNMX before the first MUFU.EX2.
-    float const minus_infinity = -fabsf(reference_0) - INFINITY;
+    float const minus_infinity = kMaximaInTurns ? -fabsf(reference_0) - INFINITY : -INFINITY;
     float const reference_1 = update_reference<1>(tSrS, minus_infinity);
-    // Tuning: a vote, because a branch that is uniform in the eyes of the compiler leaves the
+    // Tuning: votes, because a branch that is uniform in the eyes of the compiler leaves the
     // descriptors of the products in uniform registers; otherwise R2UR in the SASS, and 4 % lost.
-    // The branch that the caller makes of it also keeps ptxas (13.0) from moving the first row's
-    // exponentials behind the caller's wait: MUFU after WARPGROUP.DEPBAR.LE gsb0, 0x0.
-    between(__any_sync(0xffffffffu, row_scale[0] != 1.f || row_scale[1] != 1.f));
+    bool const rescales = any_of_warp(row_scale[0] != 1.f || row_scale[1] != 1.f);
+    // Tuning: without a branch on their sum, which is never negative, ptxas (13.0) moves the first
+    // row's exponentials behind the caller's wait: MUFU after WARPGROUP.DEPBAR.LE gsb0, 0x0.
+    if (any_of_warp(row_sum[0] < 0.f)) {
+      __nanosleep(0);
+    }
+    between(rescales);
     exponentiate<1>(tSrS, reference_1);
   }
 
@@ -89,6 +95,10 @@ struct OnlineSoftmax {
   }
 
  private:
+  CUTE_DEVICE static bool any_of_warp(bool condition) {
+    return __any_sync(0xffffffffu, condition);
+  }
+
   // The row's maximum over this tile and its reference. Half of the comparisons start from
   // `minus_infinity`, and so not before it is known; the others fill the time until then.
   // Tuning: four chains, because one comparison waits four cycles for the one before it.
@@ -105,7 +115,7 @@ struct OnlineSoftmax {
       } else if (j == 0) {
         maximum = fmaxf(row_reference[kRow], score);
       } else {
-        maximum = kRow == 1 && j >= 2 ? fmaxf(minus_infinity, score) : score;
+        maximum = kMaximaInTurns && kRow == 1 && j >= 2 ? fmaxf(minus_infinity, score) : score;
       }
     }
     float maximum = fmaxf(fmaxf(chain[0], chain[2]), fmaxf(chain[1], chain[3]));

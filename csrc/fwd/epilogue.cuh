@@ -38,7 +38,7 @@ CUTE_DEVICE ItemResults<Traits> item_results(FwdParams const& params, WorkItem c
 
 template <class Traits, class TensorO>
 CUTE_DEVICE void store_item(FwdKernelArgs<Traits> const& args, WorkItem const& item,
-                            Sequence const& sequence, OnlineSoftmax const& softmax,
+                            Sequence const& sequence, typename Traits::Softmax const& softmax,
                             TensorO& tOrO) {
   using Element = typename Traits::Element;
   FwdParams const& params = args.params;

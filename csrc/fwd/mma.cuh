@@ -45,7 +45,7 @@ template <class Traits, class TensorO>
 CUTE_DEVICE void mma_item(FwdKernelArgs<Traits> const& args,
                           typename Traits::SharedStorage& smem,
                           RingState<Traits::kItemStages> item_state, MmaRings<Traits>& rings,
-                          OnlineSoftmax& softmax, TensorO& tOrO) {
+                          typename Traits::Softmax& softmax, TensorO& tOrO) {
   using Element = typename Traits::Element;
   int const warpgroup = cutlass::canonical_warp_group_idx() - 1;
   WorkItem const item = read_item<Traits>(smem, item_state);
@@ -104,15 +104,14 @@ CUTE_DEVICE void mma_item(FwdKernelArgs<Traits> const& args,
       mask_scores<Traits>(grid(), first_row, n_block, tSrS);
     }
     softmax.update(tSrS, [&](bool rescales) {
-      // Correctness: the product completes before O is rescaled, and, with or without that, before
-      // P is overwritten. A branch of whole warps is enough, because the wait is one of a warp.
-      if (rescales) {
-        gemm_wait<0>(tOrO);
-        softmax.rescale(tOrO);
-      }
+      // Correctness: the product is complete before O is rescaled and P overwritten. The wait
+      // stands outside of the branch, because all warps of a warpgroup must come to the same one.
       gemm_wait<0>(tOrO);
       consumer_release(smem.v_ring, rings.v);
       rings.v.advance();
+      if (rescales) {
+        softmax.rescale(tOrO);
+      }
     });
     round_to(tSrS, tOrP);
     --n_block;
@@ -153,7 +152,7 @@ CUTE_DEVICE void mma_loop(FwdKernelArgs<Traits> const& args,
   }
   MmaRings<Traits> rings;
   RingState<Traits::kItemStages> item_state;
-  OnlineSoftmax softmax(args.score_scale * static_cast<float>(M_LOG2E));
+  typename Traits::Softmax softmax(args.score_scale * static_cast<float>(M_LOG2E));
   typename Traits::TiledMmaPv mma_pv;
   Tensor tOrO = partition_fragment_C(mma_pv, Shape<_64, Int<Traits::kHeadDim>>{});
   while (true) {
