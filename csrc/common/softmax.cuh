@@ -58,14 +58,15 @@ struct OnlineSoftmax {
     // Tuning: -inf, but not before the first row's maximum is known. Without it ptxas (13.0)
     // computes both maxima first: in the SASS of the loop, 64 FMNMX before the first MUFU.EX2.
     float const minus_infinity = kMaximaInTurns ? -fabsf(reference_0) - INFINITY : -INFINITY;
-    float const reference_1 = update_reference<1>(tSrS, minus_infinity);
-    // Tuning: votes, because a branch that is uniform in the eyes of the compiler leaves the
+    float reference_1 = update_reference<1>(tSrS, minus_infinity);
+    // Tuning: a vote, because a branch that is uniform in the eyes of the compiler leaves the
     // descriptors of the products in uniform registers; otherwise R2UR in the SASS, and 4 % lost.
-    bool const rescales = any_of_warp(row_scale[0] != 1.f || row_scale[1] != 1.f);
-    // Tuning: without a branch on their sum, which is never negative, ptxas (13.0) moves the first
-    // row's exponentials behind the caller's wait: MUFU after WARPGROUP.DEPBAR.LE gsb0, 0x0.
-    if (any_of_warp(row_sum[0] < 0.f)) {
-      __nanosleep(0);
+    bool const rescales = __any_sync(0xffffffffu, row_scale[0] != 1.f || row_scale[1] != 1.f);
+    // Tuning: the branch keeps ptxas (13.0) from moving the first row's exponentials behind the
+    // caller's wait, and, because it could change reference_1, the second row's in front of it:
+    // MUFU after and before WARPGROUP.DEPBAR.LE gsb0, 0x0. It is seldom taken.
+    if (rescales) {
+      asm volatile("nanosleep.u32 0;\n add.f32 %0, %0, 0f00000000;" : "+f"(reference_1));
     }
     between(rescales);
     exponentiate<1>(tSrS, reference_1);
@@ -95,10 +96,6 @@ struct OnlineSoftmax {
   }
 
  private:
-  CUTE_DEVICE static bool any_of_warp(bool condition) {
-    return __any_sync(0xffffffffu, condition);
-  }
-
   // The row's maximum over this tile and its reference. Half of the comparisons start from
   // `minus_infinity`, and so not before it is known; the others fill the time until then.
   // Tuning: four chains, because one comparison waits four cycles for the one before it.

@@ -71,11 +71,15 @@ CUTE_DEVICE void load_tile(TmaWithBarrier const& tma_with_barrier, Tma const& tm
                                    columns);
 }
 
-// `find_next_item` is called once, when the item's first loads are on their way.
-template <class Traits, class FindNextItem>
+// `ask_for_next_item` and then `find_next_item` are called once each.
+// Tuning: towards the end, so that CTAs with short items take more of them; but before it, so that
+// the answer's way from L2 and the divisions hold up no load.
+template <class Traits, class AskForNextItem, class FindNextItem>
 CUTE_DEVICE void load_item(FwdKernelArgs<Traits> const& args,
                            typename Traits::SharedStorage& smem, PlacedItem const& placed,
-                           LoadRings<Traits>& rings, FindNextItem const& find_next_item) {
+                           LoadRings<Traits>& rings,
+                           AskForNextItem const& ask_for_next_item,
+                           FindNextItem const& find_next_item) {
   WorkItem const& item = placed.item;
   Sequence const& sequence = placed.sequence;
   FwdParams const& params = args.params;
@@ -111,8 +115,14 @@ CUTE_DEVICE void load_item(FwdKernelArgs<Traits> const& args,
         sVt(_, _, state.stage), params.head_dim_v);
   };
 
+  int const n_first = item.n_end - 1;
+  int const asks_at = schedule::min_int(n_begin + 4, n_first);
+  int const finds_at = schedule::min_int(n_begin + 2, n_first);
+  if (asks_at == n_first) {
+    ask_for_next_item();
+  }
   // Tuning: K before Q, because the K ring has room while the previous item still reads Q.
-  load_k(rings.kv, item.n_end - 1);
+  load_k(rings.kv, n_first);
   producer_acquire(smem.q_ring, rings.q);
   producer_expect(smem.q_ring, rings.q, args.bytes_q);
   TileSource const queries{item.m_block, sequence.offset_q, sequence.seqlen_q, item.bidh, bidb};
@@ -121,14 +131,22 @@ CUTE_DEVICE void load_item(FwdKernelArgs<Traits> const& args,
                     rows_of<Traits>(args.tma_q, typename Traits::TileShapeQ{}, queries), sQ,
                     params.head_dim);
   rings.q.advance();
-  find_next_item();
+  if (finds_at == n_first) {
+    find_next_item();
+  }
   // Tuning: not unrolled, because the load warp has few registers and waits anyway.
   CUTE_NO_UNROLL
-  for (int n_block = item.n_end - 2; n_block >= n_begin; --n_block) {
+  for (int n_block = n_first - 1; n_block >= n_begin; --n_block) {
+    if (n_block == asks_at) {
+      ask_for_next_item();
+    }
     KvState const previous = rings.kv;
     rings.kv.advance();
     load_k(rings.kv, n_block);
     load_v(previous, n_block + 1);
+    if (n_block == finds_at) {
+      find_next_item();
+    }
   }
   load_v(rings.kv, n_begin);
   rings.kv.advance();
@@ -148,14 +166,16 @@ CUTE_DEVICE void load_loop(FwdKernelArgs<Traits> const& args,
     if (placed.item.m_block < 0) {
       return;
     }
-    // Tuning: the next ticket is asked for before this item's loads and looked at behind the first
-    // of them, so that neither the round trip to L2 nor the divisions hold up a load.
-    place.ticket = atomicAdd(args.params.ticket, 1) + static_cast<int>(gridDim.x);
     PlacedItem next;
+    auto const ask_for_next_item = [&] {
+      place.ticket = atomicAdd(args.params.ticket, 1) + static_cast<int>(gridDim.x);
+    };
+    auto const find_next_item = [&] { next = work_item(args, place); };
     if (placed.item.n_end > 0) {
-      load_item(args, smem, placed, rings, [&] { next = work_item(args, place); });
+      load_item(args, smem, placed, rings, ask_for_next_item, find_next_item);
     } else {
-      next = work_item(args, place);
+      ask_for_next_item();
+      find_next_item();
     }
     placed = next;
   }
