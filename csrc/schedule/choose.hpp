@@ -141,26 +141,29 @@ constexpr int wave_section(GridShape const& shape) {
   return ceil_div(kWave, max_int(num_kv_tiles(shape), 1));
 }
 
+// Tuning: sections of short lists want about a wave at a time, and a power of two.
+constexpr int near_power_of_two(int count) {
+  return static_cast<int>(std::bit_ceil(static_cast<uint32_t>(3 * count / 4)));
+}
+
 // Lists per section. Orders the dispatch; changes no bit.
 constexpr int choose_section(GridShape const& shape, ScheduleKind kind) {
   switch (kind) {
     case ScheduleKind::kShortestFirst:
       return l2_section(shape);
-    case ScheduleKind::kMirrored: {
-      // Sections of even heads and of odd heads: at most all of either. Tuning: short lists want
-      // about a wave at a time, and a power of two.
-      int const wave = wave_section(shape);
-      int const section = num_kv_tiles(shape) < kLongList
-                              ? static_cast<int>(std::bit_ceil(static_cast<uint32_t>(3 * wave / 4)))
-                              : max_int(l2_section(shape), wave);
-      return min_int(section, max_int(shape.num_lists() / 2, 1));
-    }
+    case ScheduleKind::kMirrored:
+      // Sections of even heads and of odd heads: at most all of either.
+      return min_int(num_kv_tiles(shape) < kLongList
+                         ? near_power_of_two(wave_section(shape))
+                         : max_int(l2_section(shape), wave_section(shape)),
+                     max_int(shape.num_lists() / 2, 1));
     case ScheduleKind::kComb:
       return even_section(shape, 16);
     case ScheduleKind::kBand:
       // Tuning: best or within 2 % of it on an H200; a section fills a wave.
-      return even_section(
-          shape, shape.mask == MaskKind::kFull ? max_int(16, wave_section(shape)) : 32);
+      return even_section(shape, shape.mask == MaskKind::kFull
+                                     ? max_int(16, near_power_of_two(wave_section(shape)))
+                                     : 32);
     case ScheduleKind::kUnordered:
       return min_int(max_int(even_section(shape, 16), l2_section(shape)), shape.num_lists());
     default:
