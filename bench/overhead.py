@@ -15,7 +15,7 @@ import torch
 
 from bench.environment import why_no_hopper
 from bench.kernel_stats import SMALL_KERNELS
-from bench.providers import PROVIDERS, make_inputs
+from bench.providers import PROVIDERS, dash_options, make_inputs
 from bench.shapes import AttentionShape, paper_shapes
 from bench.timing import SPIN_CYCLES_PER_S
 
@@ -54,7 +54,7 @@ def host_overhead() -> dict[str, float]:
         return torch.autograd.grad(out, leaves, inputs.dout, retain_graph=True)
 
     q, k, v = (x.detach() for x in leaves)
-    options = (None, None, None, None, 0, 0, inputs.softmax_scale, *shape.window, 0.0, "auto", 0)
+    options = dash_options("auto", shape, inputs)
     with torch.no_grad():
         results = torch.ops.dash_attn.fwd(q, k, v, *options)
         gradient = host_microseconds(

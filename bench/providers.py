@@ -98,14 +98,19 @@ def _dash_why_not(schedule: str, shape: AttentionShape) -> str | None:
     )
 
 
+def dash_options(schedule: str, shape: AttentionShape, inputs: Inputs) -> tuple[object, ...]:
+    """The arguments of dash's operators behind the tensors."""
+    cu_seqlens = inputs.cu_seqlens
+    longest = (0, 0) if cu_seqlens is None else (shape.seqlen_q, shape.seqlen_k)
+    packing = (cu_seqlens, cu_seqlens, None, None, *longest)
+    return (*packing, inputs.softmax_scale, *shape.window, 0.0, schedule, 0)
+
+
 def _dash_prepare(schedule: str, shape: AttentionShape, inputs: Inputs) -> Passes:
     import dash  # noqa: F401  (registers the operators)
 
     operators = torch.ops.dash_attn
-    cu_seqlens = inputs.cu_seqlens
-    longest = (0, 0) if cu_seqlens is None else (shape.seqlen_q, shape.seqlen_k)
-    packing = (cu_seqlens, cu_seqlens, None, None, *longest)
-    options = (*packing, inputs.softmax_scale, *shape.window, 0.0, schedule, 0)
+    options = dash_options(schedule, shape, inputs)
     q, k, v, dout = inputs.q, inputs.k, inputs.v, inputs.dout
     out, lse = operators.fwd(q, k, v, *options)
     return Passes(

@@ -108,11 +108,10 @@ def is_right(row: dict) -> bool:
 def overhead_lines(overhead: dict) -> list[str]:
     """Host time, small kernels and memory in a few sentences."""
     host = overhead["host"]
-    in_gradient = host.get("backward_in_gradient_us")  # none in older reports
     lines = [
         f"Host time of a backward call: {host['backward_us']:.0f} us (the operator), "
-        + ("" if in_gradient is None else f"{in_gradient:.0f} us past its autograd kernel, ")
-        + f"{host['backward_through_autograd_us']:.0f} us through autograd; of a forward call "
+        f"{host['backward_in_gradient_us']:.0f} us past its autograd kernel, "
+        f"{host['backward_through_autograd_us']:.0f} us through autograd; of a forward call "
         f"{host['forward_us']:.0f} us.",
     ]
     for row in overhead["kernels"]:

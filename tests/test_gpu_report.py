@@ -110,9 +110,12 @@ def test_markdown_of_a_whole_report() -> None:
             "bench": [{"pass": "bwd", "head_dim": 64, "mask": "full", "seqlen": 1, "fa3_ms": 1.0}],
             "presets": {"shapes": {"finished": True, "rows": rows_of_a_preset()}},
             "overhead": {
-                "host": dict.fromkeys(
-                    ["backward_us", "backward_through_autograd_us", "forward_us"], 9.6
-                ),
+                "host": {
+                    "backward_us": 9.6,
+                    "backward_in_gradient_us": 9.6,
+                    "backward_through_autograd_us": 9.6,
+                    "forward_us": 9.6,
+                },
                 "kernels": [{"shape": "s", "main": 100.0, "preprocess": 20.0}],
                 "memory": [{"tokens": 4096, "dash": 4096 * 8300, "fp32_dq": 4096 * 8192}],
             },
