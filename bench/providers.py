@@ -85,13 +85,14 @@ def _dash_why_not(schedule: str, shape: AttentionShape) -> str | None:
     import dash
 
     schedule = schedule.split("@")[0]
+    is_unordered = schedule.split("/")[0] == "unordered"
     return (
         dash.is_supported(
             shape.q_shape,
             shape.k_shape,
             device="cuda",
             **shape.options,
-            deterministic=schedule != "unordered",
+            deterministic=not is_unordered,
             schedule=schedule,
         )[1]
         or None
@@ -121,10 +122,10 @@ def _dash_prepare(schedule: str, shape: AttentionShape, inputs: Inputs) -> Passe
 
 def dash_provider(schedule: str, name: str = "") -> Provider:
     """dash with a named schedule; "auto" is the default order and "unordered" the baseline. The
-    operators also take "band@16": sections of 16 (batch, head) lists."""
+    operators also take "band/2", query groups in 2 parts, and "band@16": sections of 16 lists."""
     return Provider(
         name=name or f"dash[{schedule}]",
-        deterministic=schedule != "unordered",
+        deterministic=not schedule.startswith("unordered"),
         why_not=partial(_dash_why_not, schedule),
         prepare=partial(_dash_prepare, schedule),
         # The forward pass has no order to choose: one provider times it.

@@ -2,8 +2,8 @@
 
 Writes bench/schedule_table.json, data for the bounds of `choose_schedule` and `choose_section` in
 csrc/schedule/choose.hpp: for each shape the median of interleaved backward passes of all legal
-schedules, with several section sizes for those that have sections. Every ordered result is
-compared over repeats and with a reference first. `--repeats` measures each shape several times and
+schedules, with query groups whole and in parts, and with several section sizes for those that have
+sections. Every ordered result is compared over repeats and with a reference first. `--repeats` measures each shape several times and
 so tells differences from noise. `--verify` leaves the other section sizes out: is "auto" the best
 legal schedule? `--print` shows a table written before.
 """
@@ -59,15 +59,18 @@ def tuning_shapes(head_dims: list[int]) -> list[AttentionShape]:
 
 
 def candidates(shape: AttentionShape, sections: tuple[int, ...]) -> list[str]:
-    """Schedules that are legal for the shape on this GPU, and "name@S" for other section sizes."""
+    """Schedules that are legal for the shape on this GPU, "name/P" for query groups in P parts, and
+    "name@S" for other section sizes."""
     import dash
 
     lists = shape.batch * shape.num_heads_k
+    group = shape.num_heads // shape.num_heads_k
     names = ["unordered", "auto"]
     for name in dash.schedules():
         if name == "unordered" or dash_provider(name).why_not(shape) is not None:
             continue
         names.append(name)
+        names += [f"{name}/{parts}" for parts in range(2, group + 1) if group % parts == 0]
         wanted: tuple[int, ...] = sections if name in WITH_SECTIONS else ()
         if name == "comb" and sections and shape.seqlen_k <= SHORT:
             wanted += COMB_SECTIONS

@@ -80,11 +80,18 @@ class Problem:
     softcap: float
     sizes: tuple[int, int, int, int, int]  # batch, seqlen_q, seqlen_k, heads, heads of k
     is_packed: bool  # batch counts the sequences, and the lengths are the greatest ones
-    schedule: str  # "auto" or a name of schedules(); "unordered" for deterministic=False
+    # "auto"; or a name of schedules(), "unordered" for deterministic=False, perhaps with "/" and
+    # the number of parts of a query group
+    schedule: str
 
     @property
     def mask(self) -> str:
         return mask_name(self.window)
+
+    @property
+    def group_size(self) -> int:
+        """Query heads of each head of k and v."""
+        return self.sizes[3] // self.sizes[4]
 
     @property
     def kernel_key(self) -> tuple[str, int, str]:
@@ -114,7 +121,8 @@ class Problem:
         return _schedule.make_grid(*self.shape, schedule, **self.features)
 
     def choose(self, num_ctas: int | None = None) -> tuple[str, bool]:
-        """What "auto" is, and whether another batch size could make it another one."""
+        """What "auto" is, a name or "name/parts", and whether another batch size could make it
+        another one."""
         return _schedule.choose(*self.shape, num_ctas=num_ctas, **self.features)
 
     def is_legal(self, schedule: str) -> bool:
@@ -262,22 +270,32 @@ def narrow_window(window: Window, seqlen_q: int, seqlen_k: int) -> Window:
     )
 
 
+def _is_count(text: str) -> bool:
+    """Whether it is a number of at least 1, as the operators read one."""
+    return text.isdecimal() and text.isascii() and 0 < int(text) < 1_000_000
+
+
 def resolve_schedule_name(deterministic: bool, schedule: str, window: Window) -> str:
-    """The schedule that the operator is given: "auto" or a known name."""
+    """The schedule that the operator is given: "auto", a known name, or a name with "/" and the
+    number of parts of a query group."""
     legal = _LEGAL[mask_name(window), False]
-    if schedule != "auto" and schedule not in SCHEDULES:
-        raise ValueError(f"schedule={schedule!r} is not known; choose 'auto' or one of {legal}")
+    name, slash, parts = schedule.partition("/")
+    if schedule != "auto" and (name not in SCHEDULES or (slash and not _is_count(parts))):
+        raise ValueError(
+            f"schedule={schedule!r} is not known; choose 'auto' or one of {legal}, which may be "
+            "followed by the number of parts that query groups are cut into: 'band/2'"
+        )
     if not deterministic:
-        if schedule not in ("auto", "unordered"):
+        if name not in ("auto", "unordered"):
             raise ValueError(
                 f"schedule={schedule!r} with deterministic=False: an ordered schedule is "
                 "deterministic; leave schedule='auto' for the unordered kernel"
             )
-        return "unordered"
-    if schedule == "unordered":
+        return "unordered" if name == "auto" else schedule
+    if name == "unordered":
         ordered = [name for name in legal if name != "unordered"]
         raise ValueError(
-            "schedule='unordered' with deterministic=True: the unordered kernel is not "
+            f"schedule={schedule!r} with deterministic=True: the unordered kernel is not "
             f"deterministic; pass deterministic=False, or 'auto' or one of {ordered}"
         )
     return schedule
@@ -299,11 +317,21 @@ def check_legal(problem: Problem) -> None:
     name = problem.schedule
     if name == "auto":
         return
-    plain = name.partition("@")[0]
-    section = name.partition("@")[2]
-    if plain not in SCHEDULES or (plain != name and not (section.isdecimal() and int(section))):
+    order, at, section = name.partition("@")
+    plain, slash, parts = order.partition("/")
+    if (
+        plain not in SCHEDULES
+        or (slash and not _is_count(parts))
+        or (at and not _is_count(section))
+    ):
         raise ValueError(
             f"schedule={name!r} is not known; choose 'auto' or one of {legal_schedules(problem)}"
+        )
+    if slash and problem.group_size % int(parts) != 0:
+        divisors = [n for n in range(1, problem.group_size + 1) if problem.group_size % n == 0]
+        raise ValueError(
+            f"schedule={name!r} cuts the {problem.group_size} query heads of each head of k and v "
+            f"into {parts} parts; the number of parts must divide them: one of {divisors}"
         )
     if plain not in _LEGAL[problem.mask, problem.is_packed]:
         packed = " and packed sequences" if problem.is_packed else ""

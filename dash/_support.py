@@ -173,6 +173,9 @@ def _resolve_auto(problem: Problem, num_sms: int | None) -> ScheduleInfo:
     repeatable, batch_invariant, device_invariant = _schedule.claims(name)
     packed = " and packed sequences" if problem.is_packed else ""
     reason = f"what 'auto' is for this shape and a {problem.mask} mask{packed}"
+    parts = name.partition("/")[2]
+    if parts:
+        reason += f"; query groups are cut into {parts} parts, to have enough work for all SMs"
     gang = problem.gang_size(wanted)
     if name != wanted:
         reason = f"'auto' is {wanted} for this shape, which needs {gang} SMs; {num_sms} are free"

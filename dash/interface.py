@@ -49,7 +49,10 @@ def flash_attn_func(
             right = 0.
         softcap: scores become softcap * tanh(score / softcap); 0.0 is none, else at least 1e-2.
         deterministic: False allows dQ to be added in any order.
-        schedule: the order in which dQ is added: "auto" or one of `dash.schedules()`.
+        schedule: the order in which dQ is added: "auto" or one of `dash.schedules()`. With grouped
+            queries a name may be followed by the number of parts that each group of query heads is
+            cut into, "band/2": more parts keep more SMs busy where there are few heads of k and v.
+            A bare name is one part; "auto" chooses.
         sm_margin: number of SMs to leave free. Changes no bit.
         return_lse: also return the log-sum-exp of the scores, which is differentiable.
         return_attn_probs: FlashAttention-3's name for return_lse.

@@ -127,7 +127,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, *options: Any) -> tuple[Tensor, Ten
 
 
 class _OrderedSum:
-    """One Q tile's dQ: adds contributions in turn order, whatever order they arrive in."""
+    """One tile's gradient: adds contributions in turn order, whatever order they arrive in."""
 
     def __init__(self) -> None:
         self.value: Tensor | None = None
@@ -178,19 +178,23 @@ def _backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dq, dk, dv of (batch, seqlen) tensors."""
     seqlen_q, seqlen_k = x.q.shape[1], x.k.shape[1]
-    group, dtype = x.q.shape[2] // x.k.shape[2], x.q.dtype
+    dtype = x.q.dtype
+    # The grid's heads are lists of query heads that share a KV head: its group, or parts of it.
+    parts, part_size = grid.num_heads // x.k.shape[2], x.q.shape[2] // grid.num_heads
     dq, dk, dv = (tensor.new_zeros(tensor.shape) for tensor in (x.q, x.k, x.v))
     m_tiles = list(_blocks(seqlen_q, grid.block_m))
     n_tiles = list(_blocks(seqlen_k, grid.block_n))
     sums: dict[tuple[int, int, int], _OrderedSum] = {}
-    for n_block, bidh_kv, bidb in _work_tiles(grid) if x.q.shape[0] else ():
+    dkv_sums: dict[tuple[int, int, int], _OrderedSum] = {}
+    for n_block, list_index, bidb in _work_tiles(grid) if x.q.shape[0] else ():
+        bidh_kv, part = divmod(list_index, parts)
         keys = n_tiles[n_block]
         k_tile, v_tile = (_float(tensor[bidb, keys, bidh_kv]) for tensor in (x.k, x.v))
         dk_tile, dv_tile = torch.zeros_like(k_tile), torch.zeros_like(v_tile)
-        for m_block, turn in _schedule.walk(grid, n_block, bidh_kv):
+        for m_block, turn in _schedule.walk(grid, n_block, list_index):
             rows = m_tiles[m_block]
             visible = _visible(rows, keys, seqlen_k - seqlen_q, scores.window)
-            for bidh in range(bidh_kv * group, (bidh_kv + 1) * group):
+            for bidh in range(list_index * part_size, (list_index + 1) * part_size):
                 q_tile, do_tile = (_float(tensor[bidb, rows, bidh]) for tensor in (x.q, x.dout))
                 s = scores.of(q_tile @ k_tile.T)
                 p = torch.exp(s - x.lse[bidb, bidh, rows].unsqueeze(1))
@@ -206,8 +210,12 @@ def _backward(
                     dq_sum.add(turn, ds @ k_tile)
                 else:
                     dq_sum.add_now(ds @ k_tile)
-        dk[bidb, keys, bidh_kv] = (dk_tile * scores.scale).to(dtype)
-        dv[bidb, keys, bidh_kv] = dv_tile.to(dtype)
+        dkv_sum = dkv_sums.setdefault((bidb, bidh_kv, n_block), _OrderedSum())
+        dkv_sum.add(part, torch.cat([dk_tile, dv_tile], -1))
+    for (bidb, bidh_kv, n_block), dkv_sum in dkv_sums.items():
+        dk_tile, dv_tile = dkv_sum.value.split([x.k.shape[3], x.v.shape[3]], -1)
+        dk[bidb, n_tiles[n_block], bidh_kv] = (dk_tile * scores.scale).to(dtype)
+        dv[bidb, n_tiles[n_block], bidh_kv] = dv_tile.to(dtype)
     for (bidb, bidh, m_block), dq_sum in sums.items():
         dq[bidb, m_tiles[m_block], bidh] = (dq_sum.value * scores.scale).to(dtype)
     return dq, dk, dv

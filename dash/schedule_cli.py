@@ -156,18 +156,21 @@ def _compare(options: argparse.Namespace) -> None:
         raise ValueError("--seqlen, --batch and --sms must be at least 1")
     lengths = (options.batch, options.seqlen, options.seqlen)
     shape = ("bf16", preset.head_dim, window, *lengths, preset.heads, preset.heads_k)
-    costs = schedule.h200_costs(preset.head_dim, False, preset.group_size, window=window)
+    auto, _ = _schedule.choose(*shape, num_ctas=options.sms)
+    parts = auto.partition("/")[2] or "1"
+    part_size = preset.group_size // int(parts)
+    costs = schedule.h200_costs(preset.head_dim, False, part_size, window=window)
     print(
         f"{options.shape}: batch {options.batch}, seqlen {options.seqlen}, heads {preset.heads}/"
         f"{preset.heads_k}, head_dim {preset.head_dim}, {schedule.mask_name(window)}, "
-        f"{options.sms} SMs. Model of the main kernel, not a measurement."
+        f"{options.sms} SMs. Query groups in {parts} part(s). Model of the main kernel, not a "
+        "measurement."
     )
-    auto, _ = _schedule.choose(*shape, num_ctas=options.sms)
-    baseline = schedule.execute(_schedule.make_grid(*shape, "unordered"), options.sms, costs)
+    baseline = schedule.execute(_schedule.make_grid(*shape, f"unordered/{parts}"), options.sms, costs)
     head = ("schedule", "predicted ms", "vs unordered", "bubbles", "SMs at once", "guarantees")
     rows = [head]
     for name in _schedule.schedules():
-        grid = _schedule.make_grid(*shape, name)
+        grid = _schedule.make_grid(*shape, f"{name}/{parts}")
         if not _schedule.is_legal(grid):
             continue
         gang = _schedule.gang_size(grid)
@@ -185,7 +188,7 @@ def _compare(options: argparse.Namespace) -> None:
             for word, holds in zip(("repeatable", "batch", "device"), _schedule.claims(name))
             if holds
         ]
-        label = f"{name} (auto)" if name == auto else name
+        label = f"{auto} (auto)" if name == auto.partition("/")[0] else name
         rows.append((label, *times, str(gang), ", ".join(guarantees) or "none"))
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     for row in rows:

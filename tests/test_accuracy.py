@@ -12,7 +12,7 @@ from dash import _schedule
 from . import reference
 from .case_checks import check_reference_and_bits, legal_schedules, run
 from .cases import AttentionCase
-from .compare import assert_bitwise_equal, assert_close_to_reference
+from .compare import assert_bitwise_equal, assert_close_to_reference, assert_results_equal
 from .reference import Results
 
 SHAPES = [(200, 200), (129, 257), (257, 129), (64, 64), (300, 1)]
@@ -27,6 +27,22 @@ def test_error_is_at_most_twice_plain_pytorchs(head_dim: int, dtype: str, causal
             "cpu", 1, seqlen_q, seqlen_k, 4, 2, head_dim, dtype=dtype, causal=causal
         )
         check_reference_and_bits(case, "cpu")
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_query_groups_in_parts(causal: bool) -> None:
+    """Right and repeatable; dq does not know of parts, dk and dv are other sums."""
+    case = AttentionCase("parts", 2, 200, 257, 12, 2, 64, dtype="fp16", causal=causal)
+    inputs = case.make_inputs("cpu")
+    exact = reference.oracle(inputs, causal)
+    plain = reference.attention(inputs, causal, case.torch_dtype)
+    whole = run(inputs, causal, "band")
+    for parts in (1, 2, 3, 6):
+        got = run(inputs, causal, f"band/{parts}")
+        assert_close_to_reference(got, exact, plain, f"{parts} parts")
+        assert_bitwise_equal(got.dq, whole.dq, "dq")
+        assert torch.equal(got.dk, whole.dk) == torch.equal(got.dv, whole.dv) == (parts == 1)
+        assert_results_equal(run(inputs, causal, f"band/{parts}@1"), got, "sections")
 
 
 def test_the_rule_finds_a_wrong_result() -> None:

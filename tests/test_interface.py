@@ -217,6 +217,35 @@ def test_resolve_schedule() -> None:
         dash.resolve_schedule(GOOD, GOOD, schedule="shortest_first")
 
 
+GROUPED_Q, GROUPED_K = (2, 5, 12, 64), (2, 5, 2, 64)
+
+
+def test_parts_of_query_groups() -> None:
+    """12 query heads on 2: groups of 6."""
+    auto = dash.resolve_schedule(GROUPED_Q, GROUPED_K)
+    assert auto.name.endswith("/6") and "6 parts" in auto.reason and not auto.batch_invariant
+    for name in ("band", "band/1", "band/2", "ascending/3", auto.name):
+        info = dash.resolve_schedule(GROUPED_Q, GROUPED_K, schedule=name)
+        assert info.name == name
+        assert info.repeatable and info.batch_invariant and info.device_invariant
+    q, k = (torch.zeros(shape, dtype=torch.bfloat16) for shape in (GROUPED_Q, GROUPED_K))
+    for name, words in [
+        ("band/4", r"cuts the 6 query heads .* into 4 parts.*one of \[1, 2, 3, 6\]"),
+        ("band/7", r"into 7 parts.*must divide"),
+        ("band/0", "'band/0' is not known"),
+        ("band/", "'band/' is not known"),
+        ("band/x", "followed by the number of parts"),
+        ("auto/2", "'auto/2' is not known"),
+        ("unordered/2", "deterministic=False"),
+    ]:
+        with pytest.raises(ValueError, match=words):
+            dash.flash_attn_func(q, k, k, schedule=name)
+        assert not dash.is_supported(GROUPED_Q, GROUPED_K, schedule=name)[0]
+    assert dash.flash_attn_func(q, k, k, deterministic=False, schedule="unordered/2").shape == (
+        q.shape
+    )
+
+
 LONG, SHORT = (2, 640, 4, 64), (2, 128, 4, 64)
 
 

@@ -48,13 +48,16 @@ bwd::BwdParams fill_params(Problem const& problem, schedule::TileGrid const& gri
           .dpsum = part_at<float>(workspace, layout.dpsum),
           .dq_accum = part_at<float>(workspace, layout.dq_accum),
           .dq_semaphore = part_at<int>(workspace, layout.dq_semaphore),
+          .dkv_parts = part_at<float>(workspace, layout.dkv_parts),
           .ticket = part_at<int>(workspace, layout.ticket),
           .sequence_order = part_at<int>(workspace, layout.sequence_order),
           .ticket_begin = part_at<int>(workspace, layout.ticket_begin),
           .packed = problem.packed,
           .grid = grid,
           .num_heads = problem.num_heads,
-          .group_size = problem.num_heads / problem.num_heads_k,
+          .num_heads_k = problem.num_heads_k,
+          .group_parts = problem.group_parts,
+          .part_size = problem.num_heads / (problem.num_heads_k * problem.group_parts),
           .head_dim = problem.head_dim,
           .head_dim_v = problem.head_dim_v,
           .gang_size = problem.gang_size(problem.schedule),
@@ -101,7 +104,8 @@ std::tuple<Tensor, Tensor, Tensor> backward(
   }
   schedule::TileGrid const grid = problem.grid();
   bwd::WorkspaceLayout const layout =
-      bwd::workspace_layout(grid, problem.packed, problem.num_heads, problem.key.head_dim);
+      bwd::workspace_layout(grid, problem.packed, {problem.num_heads, problem.group_parts},
+                            problem.key.head_dim);
   BackwardTensors const tensors{
       .dout = addressable(dout),
       .q = addressable(q),

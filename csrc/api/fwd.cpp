@@ -50,6 +50,7 @@ schedule::TileGrid forward_grid(Problem const& problem) {
   schedule::TileGrid grid = problem.grid();
   grid.block_m = config.block_m;
   grid.block_n = config.block_n;
+  grid.num_heads = problem.num_heads_k;
   grid.schedule = schedule::ScheduleKind::kUnordered;
   grid.section = 1;
   return grid;

@@ -182,9 +182,22 @@ std::string legal_schedules(Problem const& problem) {
   return legal;
 }
 
+// The number of parts that each KV head's query heads are cut into.
+int check_group_parts(schedule::ScheduleText const& text, Problem const& problem) {
+  int const group = problem.num_heads / problem.num_heads_k;
+  int const parts = schedule::group_parts_of(problem.shape(), text);
+  DASH_CHECK(parts <= group && group % parts == 0,
+             "dash_attn: schedule=\"" + std::string(text.name) + "/" + std::to_string(parts) +
+                 "\" cuts the " + std::to_string(group) +
+                 " query heads of each KV head into " + std::to_string(parts) +
+                 " parts; the number of parts must divide them");
+  return parts;
+}
+
+// `problem` has its group_parts.
 schedule::ScheduleKind check_schedule(std::string_view name, Problem const& problem) {
   if (name == "auto") {
-    return schedule::choose_schedule(problem.shape(), problem.num_ctas).kind;
+    return schedule::choose_kind(problem.shape(), problem.num_ctas);
   }
   std::optional<schedule::ScheduleKind> const kind = schedule::find_schedule(name);
   DASH_CHECK(kind.has_value(), "dash_attn: schedule=\"" + std::string(name) +
@@ -294,6 +307,7 @@ schedule::GridShape Problem::shape() const {
   shape.seqlen_k = seqlen_k;
   shape.num_heads = num_heads;
   shape.num_heads_k = num_heads_k;
+  shape.group_parts = group_parts;
   return shape;
 }
 
@@ -326,6 +340,7 @@ Problem check_problem(Tensor const& q, Tensor const& k, Tensor const& v, Packing
   check_scale(options);
   int64_t const row = is_packed ? 0 : 1;
   Problem problem{};
+  problem.group_parts = 1;
   problem.device = q.get_device_index();
   problem.num_ctas = check_device(problem.device, options.sm_margin);
   problem.packed = packed_sequences(q, k, packing);
@@ -345,11 +360,14 @@ Problem check_problem(Tensor const& q, Tensor const& k, Tensor const& v, Packing
   problem.key.head_dim = kernel_head_dim(problem.head_dim, problem.head_dim_v);
   problem.key.variant =
       variant_of(problem.key.head_dim, problem.mask, is_packed, options.softcap != 0.0);
-  auto const [name, section] = schedule::split_schedule(options.schedule);
-  DASH_CHECK(section >= 0, "dash_attn: schedule=\"" + std::string(options.schedule) +
-                               "\": a number of at least 1 must follow the @");
-  problem.schedule = check_schedule(name, problem);
-  problem.section = section;
+  schedule::ScheduleText const text = schedule::split_schedule(options.schedule);
+  DASH_CHECK(text.is_well_formed(),
+             "dash_attn: schedule=\"" + std::string(options.schedule) +
+                 "\": a number of at least 1 must follow the / (parts of a query group) and the @ "
+                 "(lists of a section)");
+  problem.group_parts = check_group_parts(text, problem);
+  problem.schedule = check_schedule(text.name, problem);
+  problem.section = text.section;
   return problem;
 }
 

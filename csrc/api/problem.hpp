@@ -55,7 +55,8 @@ struct Problem {
   float softmax_scale;
   float softcap;
   schedule::ScheduleKind schedule;
-  int section;   // lists per section; 0: the chosen number
+  int group_parts;  // parts that each KV head's query heads are cut into in the backward
+  int section;      // lists per section; 0: the chosen number
   int num_ctas;  // SMs of the device minus sm_margin
 
   bool is_packed() const { return packed.is_packed(); }

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "bwd/cta_q_tile.cuh"
+#include "bwd/add_dkv_parts.cuh"
+#include "bwd/cta_tile.cuh"
 #include "bwd/kernel.cuh"
 #include "bwd/postprocess.cuh"
 #include "bwd/preprocess.cuh"
@@ -76,15 +77,15 @@ typename Traits::MainArguments make_main_arguments(BwdParams const& params) {
           make_tma<Traits>(tile_m, address(params.dout, rows_q), params.do_strides,
                            {rows_q, params.head_dim_v, params.num_heads, batch}),
           make_tma<Traits>(typename Traits::SmemLayoutK{}, address(params.k, rows_k),
-                           params.k_strides, {rows_k, params.head_dim, grid.num_heads, batch}),
+                           params.k_strides, {rows_k, params.head_dim, params.num_heads_k, batch}),
           make_tma<Traits>(typename Traits::SmemLayoutV{}, address(params.v, rows_k),
-                           params.v_strides, {rows_k, params.head_dim_v, grid.num_heads, batch}),
+                           params.v_strides, {rows_k, params.head_dim_v, params.num_heads_k, batch}),
           box_bytes(Traits::kBlockM, params.head_dim, Traits::kBoxColumns),
           box_bytes(Traits::kBlockM, params.head_dim_v, Traits::kBoxColumns),
           box_bytes(Traits::kBlockN, params.head_dim, Traits::kBoxColumnsOfK),
           box_bytes(Traits::kBlockN, params.head_dim_v, Traits::kBoxColumns),
           std::min(params.head_dim, params.head_dim_v) + Traits::kBoxColumnsOfK <= Traits::kHeadDim,
-          score_scale(params), q_tiles_of_a_head<Traits>(params), params};
+          score_scale(params), tiles_of_a_head<Traits, TilesOf::kQueries>(params), params};
 }
 
 // An upper bound, as far as the host can know it.
@@ -152,8 +153,8 @@ inline void launch_unowned_rows(BwdParams const& params, cudaStream_t stream) {
        .seqused = packed.seqused_k,
        .total = packed.total_k,
        .batch = batch,
-       .targets = {target(params.dk, params.dk_strides, params.grid.num_heads, params.head_dim),
-                   target(params.dv, params.dv_strides, params.grid.num_heads,
+       .targets = {target(params.dk, params.dk_strides, params.num_heads_k, params.head_dim),
+                   target(params.dv, params.dv_strides, params.num_heads_k,
                           params.head_dim_v)}},
       stream);
 }
@@ -165,8 +166,7 @@ void launch(BwdParams const& params, cudaStream_t stream) {
   if (is_packed) {
     launch_order<Traits>(params, stream);
   }
-  int const num_q_tiles =
-      (is_packed ? 1 : params.grid.batch) * params.num_heads * q_tiles_of_a_head<Traits>(params);
+  int const num_q_tiles = num_cta_tiles<Traits, TilesOf::kQueries>(params);
   preprocess_kernel<Traits><<<num_q_tiles, kPreprocessThreads, 0, stream>>>(params);
   DASH_CUDA_CHECK(cudaGetLastError());
   // Correctness: after the first launch. Descriptors are made by the driver, which needs a current
@@ -175,6 +175,11 @@ void launch(BwdParams const& params, cudaStream_t stream) {
   launch_main<Traits>(arguments, stream);
   postprocess_kernel<Traits><<<num_q_tiles, Traits::kNumMmaThreads, 0, stream>>>(params);
   DASH_CUDA_CHECK(cudaGetLastError());
+  if (params.group_parts > 1) {
+    dim3 const grid(num_cta_tiles<Traits, TilesOf::kKeys>(params), 2);
+    add_dkv_parts_kernel<Traits><<<grid, Traits::kNumMmaThreads, 0, stream>>>(params);
+    DASH_CUDA_CHECK(cudaGetLastError());
+  }
   if (is_packed) {
     launch_unowned_rows(params, stream);
   }
@@ -192,7 +197,8 @@ std::vector<KernelAttributes> attributes() {
   };
   return {ask("bwd_preprocess", preprocess_kernel<Traits>, 0),
           ask("bwd_main", main_kernel<Traits>, sizeof(typename Traits::SharedStorage)),
-          ask("bwd_postprocess", postprocess_kernel<Traits>, 0)};
+          ask("bwd_postprocess", postprocess_kernel<Traits>, 0),
+          ask("bwd_add_dkv_parts", add_dkv_parts_kernel<Traits>, 0)};
 }
 
 }  // namespace dash::bwd

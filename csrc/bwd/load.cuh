@@ -60,11 +60,12 @@ struct Load {
     for_each_q_tile<Traits>(arguments.params, work.tile, work, [&](QTile q_tile) {
       Tensor sQ = make_tensor(make_smem_ptr(smem.q), typename Traits::SmemLayoutQ{});
       Tensor sdO = make_tensor(make_smem_ptr(smem.dout), typename Traits::SmemLayoutDo{});
-      publish_mask(work, q_tile);
       // Elements; 32 bits, because dq_accum has 256 bytes or more for each row of these vectors.
       // Tuning: once for both, because its factors would need more registers.
-      uint32_t const first_value =
+      uint32_t first_value =
           static_cast<uint32_t>(q_tile_index<Traits>(arguments, work, q_tile)) * Traits::kBlockM;
+      worked_out_here(first_value);
+      publish_mask(work, q_tile);
       BwdParams const& params = arguments.params;
       load_rows(smem.ring_q, arguments.tma_q, sQ, {params.lse_log2, first_value, smem.lse_log2},
                 work, q_tile, {params.head_dim, arguments.bytes_q});
@@ -82,11 +83,13 @@ struct Load {
   CUTE_DEVICE void publish_mask(Work const& work, QTile q_tile) {
     if constexpr (Traits::kPublishesMask) {
       auto const state = RingState<Traits::kStagesQ>::at(counts.q_tiles());
+      TileMask mask = tile_mask<Traits>(Traits::grid(arguments.params, work.sequence),
+                                        q_tile.m_block, work.tile.n_block);
+      worked_out_here(mask.diagonal, mask.num_keys, mask.first);
       // As for q, whose ring guards this too: the arrive of load_rows releases the store, and the
       // clobber keeps the compiler from moving it below.
       producer_acquire(smem.ring_q, state);
-      smem.mask[state.stage] = tile_mask<Traits>(Traits::grid(arguments.params, work.sequence),
-                                                 q_tile.m_block, work.tile.n_block);
+      smem.mask[state.stage] = mask;
       asm volatile("" ::: "memory");
     }
   }
@@ -131,7 +134,7 @@ struct Load {
       producer_acquire(ring, state_kv);
       producer_expect(ring, state_kv, columns.bytes);
       copy_tile<Traits::kBlockN, decltype(columns_of_box)::value>(
-          tma, &ring.full[0], target, {tile.n_block, tile.bidh, tile.bidb},
+          tma, &ring.full[0], target, {tile.n_block, tile.bidh / arguments.params.group_parts, tile.bidb},
           {work.sequence.offset_k, work.sequence.seqlen_k}, columns.count);
     };
     load(Int<Traits::kBoxColumnsOfK>{}, smem.ring_k, arguments.tma_k, sK,

@@ -8,6 +8,7 @@
 #include "bwd/mma_step_wide.cuh"
 #include "bwd/q_tiles.cuh"
 #include "bwd/store_dkv.cuh"
+#include "bwd/store_dkv_part.cuh"
 #include "bwd/store_dkv_wide.cuh"
 #include "bwd/traits.cuh"
 
@@ -52,7 +53,7 @@ CUTE_DEVICE void mma_work_loop(typename Traits::MainArguments const& arguments,
     // ask between one tile's last product and the next one's first, when the tensor cores have
     // nothing else to do: 2 to 7 % of the whole backward (H200).
     uint32_t const end =
-        tile_count + num_steps<Traits>(params, tile, work) * params.group_size;
+        tile_count + num_steps<Traits>(params, tile, work) * params.part_size;
     TileMask const mask_of_all = Traits::kPublishesMask
                                      ? TileMask{}
                                      : tile_mask<Traits>(Traits::grid(params), 0, tile.n_block);
@@ -63,7 +64,11 @@ CUTE_DEVICE void mma_work_loop(typename Traits::MainArguments const& arguments,
     consumer_release(smem.ring_k, state_kv);
     consumer_release(smem.ring_v, state_kv);
     // Tuning: read again rather than kept in registers across the loop, where they are scarce.
-    store_dkv<Traits>(params, work, tdKrdK, tdVrdV);
+    if (params.group_parts > 1) {
+      store_dkv_part<Traits>(params, work, tdKrdK, tdVrdV);
+    } else {
+      store_dkv<Traits>(params, work, tdKrdK, tdVrdV);
+    }
     // Arrives: each MMA warp. Waits: the load lane, before it publishes the next but one.
     consumer_release(smem.ring_work, state_work);
   }

@@ -27,11 +27,13 @@ struct BwdParams {
   Strides dq_strides, dk_strides, dv_strides;
 
   // Workspace, see workspace.hpp. Contents on entry may be anything. q_tiles is num_m_blocks per
-  // (batch, query head), or packed num_padded_tiles per query head.
+  // (batch, query head), or packed num_padded_tiles per query head; kv_tiles likewise.
   float* lse_log2;      // (batch, num_heads, q_tiles * block_m)   packed: (num_heads, ..)
   float* dpsum;         // like lse_log2
   float* dq_accum;      // (batch, num_heads, q_tiles, block_m * kernel head dim)   packed likewise
   int* dq_semaphore;    // (batch, num_heads, q_tiles, kSemaphoreStride)            packed likewise
+  float* dkv_parts;     // (batch, num_heads_k, group_parts, kv_tiles, 2, block_n * kernel head dim),
+                        // dk and dv; packed: (num_heads_k, ..). Only if group_parts > 1
   int* ticket;          // (1)
   int* sequence_order;  // (batch) packed only
   int* ticket_begin;    // (batch + 1) packed only
@@ -41,7 +43,9 @@ struct BwdParams {
   // Packed: batch counts the sequences and the lengths are the longest ones.
   schedule::TileGrid grid;
   int num_heads;   // query heads
-  int group_size;  // query heads per KV head
+  int num_heads_k;  // KV heads
+  int group_parts;  // that each KV head's query heads are cut into; grid.num_heads counts the parts
+  int part_size;    // query heads of a part
   int head_dim;    // of q and k; at most the kernel's
   int head_dim_v;  // of v and o; at most the kernel's
   int gang_size;   // CTAs that the schedule needs resident at once; 1 for most

@@ -7,7 +7,7 @@
 #include <bit>
 #include <cmath>
 
-#include "bwd/cta_q_tile.cuh"
+#include "bwd/cta_tile.cuh"
 #include "bwd/traits.cuh"
 #include "bwd/workspace.hpp"
 #include "common/exp2.cuh"
@@ -54,25 +54,26 @@ __global__ void __launch_bounds__(kPreprocessThreads)
   if (threadIdx.x == 0 && blockIdx.x == 0) {
     *params.ticket = 0;
   }
-  CtaQTile const tile = cta_q_tile<Traits>(params);
+  constexpr TilesOf kOf = TilesOf::kQueries;
+  CtaTile const tile = cta_tile<Traits, kOf>(params);
   if (!Traits::kIsDense && tile.num_rows <= 0) {
     return;
   }
   int const lane = threadIdx.x % kLanesPerRow;
   auto const* o =
-      first_row_of<Traits>(tile, static_cast<Element const*>(params.o), params.o_strides) +
+      first_row_of<Traits, kOf>(tile, static_cast<Element const*>(params.o), params.o_strides) +
       lane * 8;
   auto const* dout =
-      first_row_of<Traits>(tile, static_cast<Element const*>(params.dout), params.do_strides) +
+      first_row_of<Traits, kOf>(tile, static_cast<Element const*>(params.dout), params.do_strides) +
       lane * 8;
   bool const has_columns = lane * 8 < params.head_dim_v;
-  int64_t const first_padded = int64_t{blockIdx.x} * Traits::kBlockM;
+  int64_t const first_padded = int64_t{tile.index} * Traits::kBlockM;
   // Packed: (num_heads, total_q), bidb 0.
   int64_t const rows_of_a_head =
       Traits::is_packed(params) ? params.packed.total_q : params.grid.seqlen_q;
   int64_t const first_lse =
       (int64_t{tile.bidb} * params.num_heads + tile.bidh) * rows_of_a_head +
-      tile.sequence.offset_q + int64_t{tile.m_block} * Traits::kBlockM;
+      tile.sequence.offset_q + int64_t{tile.block} * Traits::kBlockM;
   // Tuning: all loads of the CTA are issued before the first sum, to keep enough bytes in flight;
   // those of lse too, or the CTA ends with a second round trip to memory.
   uint4 o_piece[kPasses];
@@ -110,12 +111,12 @@ __global__ void __launch_bounds__(kPreprocessThreads)
   }
 
   if (threadIdx.x == 0) {
-    params.dq_semaphore[int64_t{blockIdx.x} * kSemaphoreStride] = 0;
+    params.dq_semaphore[int64_t{tile.index} * kSemaphoreStride] = 0;
   }
   if (!Traits::Policy::is_ordered(params.grid)) {
     constexpr int kTileFloats = Traits::kBlockM * Traits::kHeadDim;
     auto* const accum =
-        reinterpret_cast<float4*>(params.dq_accum + int64_t{blockIdx.x} * kTileFloats);
+        reinterpret_cast<float4*>(params.dq_accum + int64_t{tile.index} * kTileFloats);
     for (int i = threadIdx.x; i < kTileFloats / 4; i += kPreprocessThreads) {
       accum[i] = make_float4(0.f, 0.f, 0.f, 0.f);
     }

@@ -1,12 +1,14 @@
 // The sequence of Q tiles that a work tile visits: the one iterator that load and dQ writer warps
 // share, so that they agree by construction; MMA warps only count. Asks the schedule policy.
-// Q tile outer, query head of the group inner: dK and dV of a KV head sum over its whole group.
+// Q tile outer, query head inner: dK and dV of a work tile sum over the query heads of its group, or of its
+// part of the group.
 #pragma once
 
 #include <cstdint>
 
 #include "bwd/params.hpp"
 #include "bwd/work.cuh"
+#include "common/worked_out.cuh"
 #include "schedule/tile_grid.hpp"
 
 namespace dash::bwd {
@@ -47,11 +49,11 @@ __device__ __forceinline__ void for_each_q_tile(BwdParams const& params,
                                                 Work const& work, Visit visit) {
   int const dense_steps = Traits::kIsDense ? num_steps<Traits>(params, tile, work) : 0;
   for (int step = 0; step < (Traits::kIsDense ? dense_steps : work.num_steps); ++step) {
-    int const m_block =
-        Traits::Policy::m_block(Traits::grid(params, work.sequence), tile, step);
-    for (int member = 0; member < params.group_size; ++member) {
+    int m_block = Traits::Policy::m_block(Traits::grid(params, work.sequence), tile, step);
+    worked_out_here(m_block);
+    for (int member = 0; member < params.part_size; ++member) {
       visit(QTile{.m_block = m_block,
-                  .bidh = tile.bidh * params.group_size + member,
+                  .bidh = tile.bidh * params.part_size + member,
                   .is_first = step == 0 && member == 0});
     }
   }

@@ -4,21 +4,12 @@
 // head_dim (dk) or head_dim_v (dv).
 #pragma once
 
+#include "bwd/accumulator_tile.cuh"
 #include "bwd/traits.cuh"
 #include "bwd/work.cuh"
 #include "common/layout.cuh"
 
 namespace dash::bwd {
-
-// Where a warpgroup's rows go: `data` is row 0, column 0. What is at or past the extents is not
-// written.
-template <class Element>
-struct RowsTarget {
-  Element* data;
-  int64_t row_stride;
-  int num_rows;
-  int num_columns;  // a multiple of 8
-};
 
 // Rows of one warpgroup's 64 x head_dim accumulator; 16-byte stores, 64 contiguous bytes a quad.
 template <int kHeadDim, class Element, class Acc>

@@ -58,7 +58,7 @@ CUTE_DEVICE void store_dkv(BwdParams const& params, Work const& work, AccDkv con
   using Element = typename Traits::Element;
   int const first_row = work.tile.n_block * Traits::kBlockN;
   auto const store = [&](AccDkv const& accumulator, float scale, RowsTarget<Element> rows) {
-    if constexpr (Traits::Products::kDkvIsTransposed) {
+    if constexpr (Traits::kDkvIsTransposed) {
       store_transposed<Traits>(accumulator, scale, rows);
     } else {
       constexpr int kColumns = Traits::kHeadDim / Traits::kNumMmaWarpgroups;

@@ -89,7 +89,8 @@ CUTE_DEVICE Work take_packed_work(typename Traits::MainArguments const& argument
   return {.tile = tile,
           .sequence = sequence,
           .first_q_tile = first_padded_tile(sequence.offset_q, bidb, Traits::kBlockM),
-          .num_steps = grid.num_steps(tile.n_block)};
+          .num_steps = grid.num_steps(tile.n_block),
+          .first_kv_tile = first_padded_tile(sequence.offset_k, bidb, Traits::kBlockN)};
 }
 
 template <class Traits>

@@ -54,6 +54,7 @@ struct SwappedProducts {
       Shape<Int<kConfig.block_n>, Int<kConfig.block_m>, Int<kConfig.key.head_dim>>;
   using TileShapeDkv =
       Shape<Int<kConfig.block_n>, Int<kConfig.key.head_dim>, Int<kConfig.block_m>>;
+  static constexpr bool kDkvIsTransposed = false;
   static_assert(kConfig.block_n == 64 * kConfig.num_mma_warpgroups && kConfig.dq_parts == 1);
 
   // S^T = K Q^T and dP^T = V dO^T: transposed, so that P^T and dS^T are register A operands next.
@@ -115,6 +116,10 @@ struct BwdTraits {
   using MmaSdp = typename Products::MmaSdp;
   using MmaDkv = typename Products::MmaDkv;
   using MmaDq = typename Products::MmaDq;
+  // Floats of a dK or dV tile, in all and of a thread.
+  static constexpr int kDkvFloats = kBlockN * kHeadDim;
+  static constexpr int kDkvFloatsPerThread = kDkvFloats / kNumMmaThreads;
+  static constexpr bool kDkvIsTransposed = Products::kDkvIsTransposed;
   using AccumulatorShapeSdp = typename Products::AccumulatorShapeSdp;
   using AccumulatorShapeDkv = typename Products::AccumulatorShapeDkv;
   using TileShapeDq = Shape<Int<kBlockM>, Int<kHeadDim>>;

@@ -15,6 +15,7 @@ struct Work {
   Sequence sequence;
   int first_q_tile;  // index of query head 0's first Q tile in the workspace, in tiles
   int num_steps;     // Q tiles of each query head
+  int first_kv_tile;  // packed: index of the sequence's first KV tile in a list's dkv_parts
 };
 
 // Row r of S^T (a key) and column c (a query) are visible to each other iff

@@ -32,9 +32,9 @@ std::string_view name_of(ScheduleKind kind) {
 }
 
 ScheduleKind kind_of(std::string const& name) {
-  auto const [plain_name, section] = split_schedule(name);
-  auto const kind = find_schedule(plain_name);
-  if (kind && section >= 0) {
+  ScheduleText const text = split_schedule(name);
+  auto const kind = find_schedule(text.name);
+  if (kind && text.is_well_formed()) {
     return *kind;
   }
   throw std::invalid_argument("schedule='" + name + "' is not known; see schedules()");
@@ -133,11 +133,27 @@ std::tuple<bool, bool, bool> claims(std::string const& name) {
   return {policy.is_repeatable, policy.is_batch_invariant, policy.is_device_invariant};
 }
 
-// (name, whether another batch size could mean another one)
-std::tuple<std::string_view, bool> choose(GridShape const& shape, std::optional<int> num_ctas) {
-  ScheduleChoice const choice =
-      num_ctas ? choose_schedule(shape, *num_ctas) : choose_schedule(shape);
-  return {name_of(choice.kind), choice.depends_on_batch};
+// ("name" or "name/parts", whether another batch size could mean another one)
+std::tuple<std::string, bool> choose(GridShape const& shape, std::optional<int> num_ctas) {
+  GridShape const cut = with_group_parts(shape, choose_group_parts(shape));
+  std::string name(name_of(num_ctas ? choose_kind(cut, *num_ctas) : choose_kind(cut)));
+  if (cut.group_parts > 1) {
+    name += "/" + std::to_string(cut.group_parts);
+  }
+  return {name, choice_depends_on_batch(shape)};
+}
+
+// The grid of a call with the schedule and the parts that the text names.
+TileGrid grid_of_call(GridShape const& shape, std::string const& schedule) {
+  ScheduleKind const kind = kind_of(schedule);
+  ScheduleText const text = split_schedule(schedule);
+  int const parts = group_parts_of(shape, text);
+  if (shape.group_size() % parts != 0) {
+    throw std::invalid_argument("schedule='" + schedule + "': " + std::to_string(parts) +
+                                " parts do not divide a group of " +
+                                std::to_string(shape.group_size()) + " query heads");
+  }
+  return make_grid(with_group_parts(shape, parts), kind, text.section);
 }
 
 bool progress(std::variant<TileGrid, std::vector<TileGrid>> const& grids, int slots,
@@ -205,9 +221,9 @@ void bind_calls(py::module_& m) {
   m.def("make_grid", [](std::string const& dtype, int head_dim, Window window, int batch, int sq,
                         int sk, int num_heads, int num_heads_k, std::string const& schedule,
                         bool packed, bool softcap) {
-    GridShape const shape = shape_of(dtype, head_dim, window,
-                                     {batch, sq, sk, num_heads, num_heads_k}, {packed, softcap});
-    return make_grid(shape, kind_of(schedule), split_schedule(schedule).section);
+    return grid_of_call(shape_of(dtype, head_dim, window,
+                                 {batch, sq, sk, num_heads, num_heads_k}, {packed, softcap}),
+                        schedule);
   }, "dtype"_a, "head_dim"_a, "window"_a, "batch"_a, "seqlen_q"_a, "seqlen_k"_a, "num_heads"_a,
      "num_heads_k"_a, "schedule"_a, py::kw_only(), "packed"_a = false, "softcap"_a = false);
   m.def("choose", [](std::string const& dtype, int head_dim, Window window, int batch, int sq,
@@ -218,7 +234,7 @@ void bind_calls(py::module_& m) {
   }, "dtype"_a, "head_dim"_a, "window"_a, "batch"_a, "seqlen_q"_a, "seqlen_k"_a, "num_heads"_a,
      "num_heads_k"_a, "num_ctas"_a = py::none(), py::kw_only(), "packed"_a = false,
      "softcap"_a = false,
-     "(name, depends_on_batch) of schedule='auto'; num_ctas: CTAs that can be resident, None: all");
+     "(name or name/parts, depends_on_batch) of schedule='auto'; num_ctas: CTAs that can be resident, None: all");
   m.def("sequence_grid", sequence_grid, "grid"_a, "seqlen_q"_a, "seqlen_k"_a,
         "the grid of one sequence of a packed problem");
 }

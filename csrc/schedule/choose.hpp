@@ -38,27 +38,37 @@ constexpr std::array<NamedPolicy, sizeof...(P)> named_policies(AnyOf<P...>) {
 
 inline constexpr std::array kNamedPolicies = named_policies(BuiltIn{});
 
-// A schedule as the operators take it: a name, or "band@16" for sections of 16 lists, with which
-// bench/tune_schedules.py measures section sizes.
+// A number of at least 1 as text; -1: it is none, or not below 1,000,000.
+constexpr int parse_count(std::string_view text) {
+  int count = 0;
+  for (char const digit : text) {
+    bool const is_digit = digit >= '0' && digit <= '9';
+    if (!is_digit || count >= 100'000) {
+      return -1;
+    }
+    count = 10 * count + (digit - '0');
+  }
+  return count > 0 ? count : -1;
+}
+
+// A schedule as the operators take it: a name; "band/2" where query groups are cut into 2 parts;
+// "band@16" or "band/2@16" for sections of 16 lists, with which bench/tune_schedules.py measures
+// section sizes. 0: not given; -1: what follows the / or the @ is no number of at least 1.
 struct ScheduleText {
   std::string_view name;
-  int section;  // 0: the one that choose_section gives; -1: what follows the @ is no such number
+  int group_parts;
+  int section;
+
+  constexpr bool is_well_formed() const { return group_parts >= 0 && section >= 0; }
 };
 
 constexpr ScheduleText split_schedule(std::string_view text) {
   std::size_t const at = text.find('@');
-  if (at == std::string_view::npos) {
-    return {text, 0};
-  }
-  int section = 0;
-  for (char const digit : text.substr(at + 1)) {
-    bool const is_digit = digit >= '0' && digit <= '9';
-    section = is_digit && section < 100'000 ? 10 * section + (digit - '0') : -1;
-    if (section < 0) {
-      break;
-    }
-  }
-  return {text.substr(0, at), section > 0 ? section : -1};
+  std::string_view const order = text.substr(0, at);
+  std::size_t const slash = order.find('/');
+  return {order.substr(0, slash),
+          slash == std::string_view::npos ? 0 : parse_count(order.substr(slash + 1)),
+          at == std::string_view::npos ? 0 : parse_count(text.substr(at + 1))};
 }
 
 constexpr std::optional<ScheduleKind> find_schedule(std::string_view name) {
@@ -101,10 +111,17 @@ struct GridShape {
   int window_right;
   bool is_packed;
 
+  // Each KV head's query group is cut into this many equal parts; a part's query heads are a list
+  // of work tiles of their own.
+  int group_parts = 1;
+
   constexpr int group_size() const { return num_heads / max_int(num_heads_k, 1); }
-  // (batch entry, KV head) lists that sections are cut from: in a packed problem one sequence's.
+  constexpr int part_size() const { return group_size() / group_parts; }
+  constexpr int lists_of_a_sequence() const { return num_heads_k * group_parts; }
+  // (batch entry, KV head, part) lists that sections are cut from: in a packed problem one
+  // sequence's.
   constexpr int num_lists() const {
-    return max_int(is_packed ? num_heads_k : batch * num_heads_k, 1);
+    return max_int(lists_of_a_sequence() * (is_packed ? 1 : batch), 1);
   }
 };
 
@@ -119,7 +136,7 @@ constexpr int l2_section(GridShape const& shape) {
   // Tuning: 40 MB of a 50 MB L2.
   constexpr int64_t kL2Bytes = int64_t{40} << 20;
   int64_t const bytes_per_list =
-      int64_t{8} * max_int(shape.seqlen_q, 1) * shape.key.head_dim * shape.group_size();
+      int64_t{8} * max_int(shape.seqlen_q, 1) * shape.key.head_dim * shape.part_size();
   int section = 1;
   while (2 * section <= shape.num_lists() && 2 * section * bytes_per_list <= kL2Bytes) {
     section *= 2;
@@ -146,6 +163,16 @@ constexpr int near_power_of_two(int count) {
   return static_cast<int>(std::bit_ceil(static_cast<uint32_t>(3 * count / 4)));
 }
 
+// Tuning: best or within 2 % of it on an H200. A section fills a wave; at head dim 256, where dQ and
+// its hand-over are largest, it also has to fit in L2.
+constexpr int band_section(GridShape const& shape) {
+  if (shape.mask != MaskKind::kFull) {
+    return 32;
+  }
+  return shape.key.head_dim == 256 ? min_int(max_int(8, l2_section(shape)), 16)
+                                   : max_int(16, near_power_of_two(wave_section(shape)));
+}
+
 // Lists per section. Orders the dispatch; changes no bit.
 constexpr int choose_section(GridShape const& shape, ScheduleKind kind) {
   switch (kind) {
@@ -160,10 +187,7 @@ constexpr int choose_section(GridShape const& shape, ScheduleKind kind) {
     case ScheduleKind::kComb:
       return even_section(shape, 16);
     case ScheduleKind::kBand:
-      // Tuning: best or within 2 % of it on an H200; a section fills a wave.
-      return even_section(shape, shape.mask == MaskKind::kFull
-                                     ? max_int(16, near_power_of_two(wave_section(shape)))
-                                     : 32);
+      return even_section(shape, band_section(shape));
     case ScheduleKind::kUnordered:
       return min_int(max_int(even_section(shape, 16), l2_section(shape)), shape.num_lists());
     default:
@@ -182,7 +206,7 @@ constexpr TileGrid make_grid(GridShape const& shape, ScheduleKind schedule, int 
   BwdConfig const config = bwd_config(shape.key);
   bool const is_window = shape.mask == MaskKind::kWindow;
   return {.seqlen_q = shape.seqlen_q, .seqlen_k = shape.seqlen_k, .block_m = config.block_m,
-          .block_n = config.block_n, .num_heads = shape.num_heads_k, .batch = shape.batch,
+          .block_n = config.block_n, .num_heads = shape.lists_of_a_sequence(), .batch = shape.batch,
           .mask = shape.mask, .schedule = schedule,
           .section = section > 0 ? min_int(section, shape.num_lists())
                                  : choose_section(shape, schedule),
@@ -196,48 +220,77 @@ constexpr bool is_legal(GridShape const& shape, ScheduleKind schedule) {
          BuiltIn::is_legal(make_grid(shape, schedule));
 }
 
+// What schedule="auto" means for a call.
 struct ScheduleChoice {
   ScheduleKind kind;
-  bool depends_on_batch;  // another batch size could mean another order
+  int group_parts;
+
+  friend constexpr bool operator==(ScheduleChoice const&, ScheduleChoice const&) = default;
 };
 
-// schedule="auto" without a mask: a gang where there are few waves of work tiles, because it keeps
-// all SMs busy; where there are more, band.
-constexpr ScheduleChoice choose_without_mask(GridShape const& shape) {
+constexpr int64_t num_tiles(GridShape const& shape) {
+  return int64_t{num_kv_tiles(shape)} * shape.lists_of_a_sequence() * shape.batch;
+}
+
+constexpr GridShape with_group_parts(GridShape shape, int parts) {
+  shape.group_parts = parts;
+  return shape;
+}
+
+// Whether the shape's parts of query groups make work tiles that occupy the SMs well.
+constexpr bool occupies_sms(GridShape const& shape) {
+  int64_t const tiles = num_tiles(shape);
+  // Tuning: long work tiles, of many query heads, are hard to balance and wait longer for each
+  // other. Under a mask they are of many lengths, which two waves even out; without one a last wave
+  // that is not full is lost.
+  constexpr int kManyHeads = 4;
+  if (shape.mask != MaskKind::kFull) {
+    return shape.part_size() <= kManyHeads && 10 * tiles >= 19 * kWave;
+  }
+  int64_t const in_full_waves = (tiles + kWave - 1) / kWave * kWave;
+  return 10 * tiles >= 9 * in_full_waves &&
+         (shape.part_size() <= kManyHeads || tiles >= 3 * kWave);
+}
+
+// As few parts of the query groups as occupy the SMs well: parts cost a pass over their dK and dV.
+constexpr int choose_group_parts(GridShape const& shape) {
+  int const group = max_int(shape.group_size(), 1);
+  int parts = 1;
+  while (parts < group &&
+         (group % parts != 0 || !occupies_sms(with_group_parts(shape, parts)))) {
+    ++parts;
+  }
+  return parts;
+}
+
+// Without a mask: a gang where there are few waves of work tiles, because it keeps all SMs busy;
+// where there are more, band.
+constexpr ScheduleKind choose_without_mask(GridShape const& shape) {
   constexpr int kMostGang = 64;  // fits every Hopper part, so that the order is the same on all
   // Tuning: ring for one query head a list. Where a list has several, they follow each other in a
   // CTA, and shift, whose contributors are one step apart, is faster (by 30 % at 2,048 tokens).
-  bool const is_grouped = shape.group_size() > 1;
+  bool const is_grouped = shape.part_size() > 1;
   ScheduleKind const gang = is_grouped ? ScheduleKind::kShift : ScheduleKind::kRing;
-  int const few_waves = (is_grouped ? 4 : 3) * kWave;
-  int64_t const tiles_of_one = int64_t{num_kv_tiles(shape)} * shape.num_heads_k;
-  bool const is_possible = num_kv_tiles(shape) <= kMostGang && is_legal(shape, gang) &&
-                           tiles_of_one < few_waves;
-  bool const is_better = is_possible && tiles_of_one * shape.batch < few_waves;
-  return {is_better ? gang : ScheduleKind::kBand, is_possible};
+  bool const is_gang = num_tiles(shape) < 3 * kWave && is_legal(shape, gang) &&
+                       BuiltIn::gang_size(make_grid(shape, gang)) <= kMostGang;
+  return is_gang ? gang : ScheduleKind::kBand;
 }
 
 // Under a causal mask: mirrored, which balances the SMs best; band for query groups, for no more
 // work tiles than SMs, and for many lists of few KV tiles, where there is nothing to balance.
-constexpr ScheduleChoice choose_under_causal_mask(GridShape const& shape) {
-  if (shape.group_size() > 1) {
-    return {ScheduleKind::kBand, false};
-  }
+constexpr ScheduleKind choose_under_causal_mask(GridShape const& shape) {
   constexpr int kShortList = 4;
   constexpr int kManyWaves = 8 * kWave;
-  int64_t const tiles_of_one = int64_t{num_kv_tiles(shape)} * shape.num_heads_k;
-  int64_t const tiles = tiles_of_one * shape.batch;
-  bool const is_short = num_kv_tiles(shape) < kShortList;
-  bool const is_better = kWave < tiles && (!is_short || tiles < kManyWaves);
-  int64_t const limit = is_short ? kManyWaves : kWave + 1;
-  return {is_better ? ScheduleKind::kMirrored : ScheduleKind::kBand, tiles_of_one < limit};
+  int64_t const tiles = num_tiles(shape);
+  bool const is_balanced = num_kv_tiles(shape) < kShortList && tiles >= kManyWaves;
+  bool const is_mirrored = shape.part_size() == 1 && tiles > kWave && !is_balanced;
+  return is_mirrored ? ScheduleKind::kMirrored : ScheduleKind::kBand;
 }
 
-// What schedule="auto" means for a call. Tuning: the bounds are those of an H200
-// (docs/schedules.md).
-constexpr ScheduleChoice choose_schedule(GridShape const& shape) {
+// For the parts of the shape. Tuning: the bounds are those of an H200 (docs/schedules.md).
+constexpr ScheduleKind choose_kind(GridShape const& shape) {
   if (shape.is_packed || shape.mask == MaskKind::kWindow) {
-    return {ScheduleKind::kBand, false};
+    return ScheduleKind::kBand;
   }
   return shape.mask == MaskKind::kFull ? choose_without_mask(shape)
                                        : choose_under_causal_mask(shape);
@@ -245,12 +298,36 @@ constexpr ScheduleChoice choose_schedule(GridShape const& shape) {
 
 // The same where only `num_ctas` CTAs can be resident: a gang that does not fit gives way to band,
 // which is legal for every call and needs one CTA.
-constexpr ScheduleChoice choose_schedule(GridShape const& shape, int num_ctas) {
-  ScheduleChoice choice = choose_schedule(shape);
-  if (BuiltIn::gang_size(make_grid(shape, choice.kind)) > num_ctas) {
-    choice.kind = ScheduleKind::kBand;
+constexpr ScheduleKind choose_kind(GridShape const& shape, int num_ctas) {
+  ScheduleKind const kind = choose_kind(shape);
+  return BuiltIn::gang_size(make_grid(shape, kind)) > num_ctas ? ScheduleKind::kBand : kind;
+}
+
+constexpr ScheduleChoice choose_schedule(GridShape const& shape) {
+  int const parts = choose_group_parts(shape);
+  return {choose_kind(with_group_parts(shape, parts)), parts};
+}
+
+// Whether "auto" would be another order for another batch size.
+constexpr bool choice_depends_on_batch(GridShape shape) {
+  ScheduleChoice const choice = choose_schedule(shape);
+  // No bound above lies between two powers of two that it does not part from both.
+  for (shape.batch = 1; shape.batch <= 16 * kWave; shape.batch *= 2) {
+    if (choose_schedule(shape) != choice) {
+      return true;
+    }
   }
-  return choice;
+  return false;
+}
+
+// The parts that a schedule's text means: given with it; else for "auto", and for "unordered",
+// whose name pins no order, the chosen number; else whole groups.
+constexpr int group_parts_of(GridShape const& shape, ScheduleText const& text) {
+  if (text.group_parts > 0) {
+    return text.group_parts;
+  }
+  bool const is_free = text.name == "auto" || text.name == Unordered::kName;
+  return is_free ? choose_group_parts(shape) : 1;
 }
 
 }  // namespace dash::schedule

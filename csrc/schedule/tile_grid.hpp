@@ -1,6 +1,7 @@
 // TileGrid: an attention problem counted in tiles, and which (m_block, n_block) tiles exist under
-// the mask. A Q tile is block_m query rows, a KV tile is block_n key rows. "Head" here is a KV
-// head: with grouped queries, the Q tiles of every query head of the group follow the same rules.
+// the mask. A Q tile is block_m query rows, a KV tile is block_n key rows. "Head" here is a KV head,
+// or one part of its query group where groups are cut into parts: each part is a list of work tiles
+// of its own, and the Q tiles of all its query heads follow the same rules.
 // Invariant: n_block contributes to m_block  <=>  m_begin(n) <= m < m_end(n)
 //                                            <=>  n_begin(m) <= n < n_end(m).
 #pragma once
@@ -29,10 +30,10 @@ enum class ScheduleKind : int {
   kRing = 9,
 };
 
-// One work item: a KV tile of one (batch, KV head), swept over its Q tiles by one CTA.
+// One work item: a KV tile of one (batch, head), swept over its Q tiles by one CTA.
 struct WorkTile {
   int n_block;
-  int bidh;  // KV head
+  int bidh;  // TileGrid's head: KV head * parts + part
   int bidb;  // batch entry
 };
 
@@ -48,7 +49,7 @@ struct TileGrid {
   int seqlen_k;
   int block_m;
   int block_n;
-  int num_heads;  // KV heads
+  int num_heads;  // KV heads * parts of a query group
   int batch;
   MaskKind mask;
   ScheduleKind schedule;  // read by AnyOf only

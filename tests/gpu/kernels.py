@@ -8,9 +8,11 @@ from dataclasses import replace
 from functools import partial
 from itertools import product
 
+import torch
+
 import dash
 
-from ..compare import assert_results_equal
+from ..compare import assert_bitwise_equal, assert_results_equal
 from . import registry
 from .dirt import HUGE_BYTE, NAN_BYTE, busy_second_stream, keep_busy, poison_freed_memory
 from .problem import Problem, check_close, dense, legal, mask_of, packed, run
@@ -121,6 +123,32 @@ def check_sections(kind: str, head_dim: int) -> None:
                 assert_results_equal(got, want, f"{problem} {schedule}, sections of {section}")
 
 
+def check_group_parts(kind: str, head_dim: int, dtype: str) -> None:
+    """Query groups in 1, 2 and 4 parts: right, repeatable on dirty memory and with another section
+    size; dq, whose order knows no parts, has the same bits, and dk and dv have others."""
+    for base in KINDS[kind]:
+        problem = replace(with_key(base, head_dim, dtype), heads=8, heads_k=2)
+        skip_if_not_built(problem)
+        inputs = problem.make_inputs()
+        for schedule in legal(problem):
+            whole = run(problem, inputs, schedule)
+            for parts in (2, 4):
+                name = f"{schedule}/{parts}"
+                poison_freed_memory(NAN_BYTE, 256 << 20)
+                got = run(problem, inputs, name)
+                check_close(problem, inputs, got, name)
+                assert_bitwise_equal(got.dq, whole.dq, f"{problem} {name}: dq")
+                assert not torch.equal(got.dk, whole.dk), f"{problem} {name}: dk of other sums"
+                with busy_second_stream():
+                    keep_busy()
+                    again = [run(problem, inputs, text) for text in (name, f"{name}@3")]
+                for other in again:
+                    assert_results_equal(other, got, f"{problem} {name}")
+        assert_results_equal(
+            run(problem, inputs, "band/1"), run(problem, inputs, "band"), f"{problem} band/1"
+        )
+
+
 def check_head_dims(head_dims: list[int]) -> None:
     for head_dim in head_dims:
         for kind in ("full", "causal", "packed-window"):
@@ -151,6 +179,13 @@ for _index, (_kind, _head_dim) in enumerate(product(KINDS, COMPILED_HEAD_DIMS)):
     _dtype = ("bf16", "fp16")[_index % 2]
     _name = f"{_kind}-hdim{_head_dim}"
     registry.add(f"kernels/bits-{_name}", partial(check_bits, _kind, _head_dim, _dtype), 60)
+for _index, (_kind, _head_dim) in enumerate(product(KINDS, COMPILED_HEAD_DIMS)):
+    _dtype = ("fp16", "bf16")[_index % 2]
+    registry.add(
+        f"kernels/group-parts-{_kind}-hdim{_head_dim}",
+        partial(check_group_parts, _kind, _head_dim, _dtype),
+        60,
+    )
 for _kind, _head_dim in product(("causal", "packed-causal", "window"), (64, 128, 256)):
     registry.add(
         f"kernels/sections-{_kind}-hdim{_head_dim}", partial(check_sections, _kind, _head_dim)

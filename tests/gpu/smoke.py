@@ -46,11 +46,13 @@ def problems() -> Iterator[Problem]:
 
 
 def calls() -> Iterator[tuple[Problem, str]]:
-    """Each problem under "auto"; one of each mask under every schedule that it can have."""
+    """Each problem under "auto", which cuts such small query groups into parts, and with whole
+    groups; one of each mask under every schedule that it can have."""
     from .problem import legal
 
     for problem in problems():
         yield problem, "auto"
+        yield problem, "band"
     full = dense(1, 256, 256, heads=2, heads_k=2)
     for problem in (full, replace(full, window=CAUSAL), packed([130, 70], heads=2)):
         for schedule in (*legal(problem, "cpu"), "unordered"):

@@ -299,7 +299,12 @@ def test_auto_is_legal_and_ordered(
         assert _schedule.is_legal(grid) and _schedule.is_ordered(grid)
         assert _schedule.supports(name, window, packed)
         if packed or window not in (FULL, CAUSAL):
-            assert (name, depends_on_batch) == ("band", False)
+            assert name.partition("/")[0] == "band"
+        names = {
+            _schedule.choose(*call[:3], batch, *sizes[1:], **features)[0]
+            for batch in (*range(1, 40), 100, 1_000, 10_000)
+        }
+        assert depends_on_batch == (len(names) > 1)
         name, _ = _schedule.choose(*call, num_ctas=1, **features)
         assert _schedule.gang_size(_schedule.make_grid(*call, name, **features)) == 1
 
@@ -311,6 +316,49 @@ def test_a_section_size_can_be_named() -> None:
     for wrong in ("band@", "band@0", "band@-1", "band@x", "band@9999999999", "nothing@3"):
         with pytest.raises(ValueError, match="is not known"):
             _schedule.make_grid(*shape, wrong)
+
+
+def test_query_groups_can_be_cut_into_parts() -> None:
+    shape = ("bf16", 128, CAUSAL, 2, 1024, 1024, 24, 4)
+    for parts in (1, 2, 3, 6):
+        grid = _schedule.make_grid(*shape, f"band/{parts}@5")
+        assert (grid.num_heads, grid.section) == (4 * parts, 5)
+        assert len(set(dispatch(grid))) == 2 * 4 * parts * grid.num_n_blocks()
+        alone = _schedule.sequence_grid(grid, 1024, 1024)
+        assert (alone.num_heads, walks(alone, 4 * parts - 1)) == (4 * parts, walks(grid))
+    assert _schedule.make_grid(*shape, "band").num_heads == 4
+    for wrong in ("band/4", "band/5", "band/24"):
+        with pytest.raises(ValueError, match="do not divide a group of 6 query heads"):
+            _schedule.make_grid(*shape, wrong)
+    for wrong in ("band/", "band/0", "band/-1", "band/x", "band/2@", "band@2/2", "nothing/2"):
+        with pytest.raises(ValueError, match="is not known"):
+            _schedule.make_grid(*shape, wrong)
+
+
+@pytest.mark.parametrize(
+    "window, sizes, parts",
+    [
+        (CAUSAL, (1, 5000, 5000, 28, 4), 7),
+        (CAUSAL, (64, 5000, 5000, 28, 4), 7),  # 7 heads a part would be too many
+        (CAUSAL, (1, 8192, 8192, 64, 8), 2),
+        (CAUSAL, (1, 2048, 2048, 32, 8), 2),
+        (CAUSAL, (1, 4096, 4096, 32, 8), 1),
+        (CAUSAL, (1, 512, 512, 32, 8), 4),  # single heads, and still few work tiles
+        (CAUSAL, (1, 4096, 4096, 32, 1), 8),
+        (CAUSAL, (1, 128, 128, 16, 16), 1),
+        ((500, 0), (1, 2048, 2048, 32, 8), 2),
+        (FULL, (1, 2048, 2048, 32, 8), 1),  # 128 work tiles: one full wave
+        (FULL, (1, 2048, 2048, 64, 8), 2),
+        (FULL, (1, 8192, 8192, 64, 8), 1),
+        (FULL, (1, 5000, 5000, 28, 4), 7),
+        (FULL, (64, 5000, 5000, 28, 4), 1),
+    ],
+)
+def test_auto_cuts_query_groups_where_the_sms_would_be_idle(
+    window: tuple[int, int], sizes: tuple[int, ...], parts: int
+) -> None:
+    name, _ = _schedule.choose("bf16", 128, window, *sizes)
+    assert int(name.partition("/")[2] or 1) == parts
 
 
 def test_render_prints_the_table() -> None:

@@ -221,7 +221,7 @@ def test_section_is_at_most_the_number_of_lists(name: str) -> None:
     for batch, num_heads, num_heads_k in [(1, 1, 1), (2, 16, 16), (1, 32, 8), (64, 32, 1)]:
         for seqlen in (0, 1, 512, 16_384):
             grid = _schedule.make_grid(
-                "bf16", 128, CAUSAL, batch, seqlen, seqlen, num_heads, num_heads_k, name
+                "bf16", 128, CAUSAL, batch, seqlen, seqlen, num_heads, num_heads_k, f"{name}/1"
             )
             assert 1 <= grid.section <= batch * num_heads_k
             assert grid.num_heads == num_heads_k

@@ -34,7 +34,7 @@ def packed_grid(
 ) -> _schedule.TileGrid:
     longest = (max(pair[side] for pair in lengths) for side in (0, 1))
     call = ("bf16", head_dim, window, len(lengths), *longest, 2 * heads, heads)
-    return _schedule.make_grid(*call, name, packed=True)
+    return _schedule.make_grid(*call, f"{name}/1", packed=True)
 
 
 def some_lengths(generator: random.Random) -> Lengths:

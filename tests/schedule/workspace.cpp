@@ -26,8 +26,10 @@ constexpr bool are_apart(std::span<Part const> parts, int64_t bytes) {
   return end <= bytes;
 }
 
-constexpr schedule::TileGrid grid_of(int batch, int seqlen_q) {
-  return {.seqlen_q = seqlen_q, .seqlen_k = 1, .block_m = 64, .block_n = 128, .num_heads = 1,
+constexpr schedule::TileGrid grid_of(int batch, int seqlen_q, int seqlen_k = 1,
+                                     int num_lists = 1) {
+  return {.seqlen_q = seqlen_q, .seqlen_k = seqlen_k, .block_m = 64, .block_n = 128,
+          .num_heads = num_lists,
           .batch = batch, .mask = MaskKind::kFull, .schedule = schedule::ScheduleKind::kBand,
           .section = 1};
 }
@@ -35,13 +37,15 @@ constexpr schedule::TileGrid grid_of(int batch, int seqlen_q) {
 constexpr int kHeadDim = 128;
 
 constexpr bool is_backward_right(schedule::TileGrid const& grid, PackedSequences const& packed,
-                                 int num_heads, int64_t q_tiles, int64_t sequences) {
-  bwd::WorkspaceLayout const layout = bwd::workspace_layout(grid, packed, num_heads, kHeadDim);
+                                 bwd::Heads const& heads, int64_t q_tiles, int64_t sequences,
+                                 int64_t kv_tiles_of_parts = 0) {
+  bwd::WorkspaceLayout const layout = bwd::workspace_layout(grid, packed, heads, kHeadDim);
   int64_t const row_bytes = q_tiles * grid.block_m * 4;
   Part const parts[] = {{layout.lse_log2, row_bytes},
                         {layout.dpsum, row_bytes},
                         {layout.dq_accum, row_bytes * kHeadDim},
                         {layout.dq_semaphore, q_tiles * bwd::kSemaphoreStride * 4},
+                        {layout.dkv_parts, kv_tiles_of_parts * grid.block_n * kHeadDim * 2 * 4},
                         {layout.ticket, 4},
                         {layout.sequence_order, sequences * 4},
                         {layout.ticket_begin, sequences == 0 ? 0 : (sequences + 1) * 4}};
@@ -64,17 +68,21 @@ constexpr PackedSequences packed_rows(int const* cu_seqlens, int total_q) {
 
 constexpr int kAddress = 0;  // that it is not null says that a problem is packed
 
-static_assert(is_backward_right(grid_of(1, 1), {}, 1, 1, 0));
-static_assert(is_backward_right(grid_of(3, 1000), {}, 5, 3 * 5 * 16, 0));
-static_assert(is_backward_right(grid_of(3, 400), packed_rows(&kAddress, 1000), 5,
+static_assert(is_backward_right(grid_of(1, 1), {}, {1, 1}, 1, 0));
+static_assert(is_backward_right(grid_of(3, 1000), {}, {5, 1}, 3 * 5 * 16, 0));
+static_assert(is_backward_right(grid_of(3, 400), packed_rows(&kAddress, 1000), {5, 1},
                                 5 * (1000 / 64 + 3), 3));
-static_assert(is_backward_right(grid_of(1'000'000, 1), packed_rows(&kAddress, 0), 2,
+static_assert(is_backward_right(grid_of(1'000'000, 1), packed_rows(&kAddress, 0), {2, 1},
                                 2 * 1'000'000, 1'000'000));
+// 2 KV heads with 4 query heads each, in 2 parts.
+static_assert(is_backward_right(grid_of(3, 1000, 300, 4), {}, {8, 2}, 3 * 8 * 16, 0, 3 * 4 * 3));
+static_assert(is_backward_right(grid_of(3, 400, 300, 4), packed_rows(&kAddress, 1000), {8, 2},
+                                8 * (1000 / 64 + 3), 3, 4 * (1 / 128 + 3)));
 
 // 2^28 rows by 8 heads: dq_accum alone is 2^40 bytes.
 constexpr int kManyRows = 1 << 28;
-static_assert(is_backward_right(grid_of(1, kManyRows), {}, 8, int64_t{8} * kManyRows / 64, 0));
-static_assert(bwd::workspace_layout(grid_of(1, kManyRows), {}, 8, kHeadDim).ticket >
+static_assert(is_backward_right(grid_of(1, kManyRows), {}, {8, 1}, int64_t{8} * kManyRows / 64, 0));
+static_assert(bwd::workspace_layout(grid_of(1, kManyRows), {}, {8, 1}, kHeadDim).ticket >
               int64_t{1} << 40);
 
 static_assert(is_forward_right(false, 4));
