@@ -3,9 +3,9 @@
 Writes bench/schedule_table.json, data for the bounds of `choose_schedule` and `choose_section` in
 csrc/schedule/choose.hpp: for each shape the median of interleaved backward passes of all legal
 schedules, with query groups whole and in parts, and with several section sizes for those that have
-sections. Every ordered result is compared over repeats and with a reference first. `--repeats` measures each shape several times and
-so tells differences from noise. `--verify` leaves the other section sizes out: is "auto" the best
-legal schedule? `--print` shows a table written before.
+sections. Every ordered result is compared over repeats and with a reference first. `--repeats`
+measures each shape several times and so tells differences from noise. `--verify` leaves the other
+section sizes out: is "auto" the best legal schedule? `--print` shows a table written before.
 """
 
 from __future__ import annotations

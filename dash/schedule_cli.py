@@ -166,7 +166,9 @@ def _compare(options: argparse.Namespace) -> None:
         f"{options.sms} SMs. Query groups in {parts} part(s). Model of the main kernel, not a "
         "measurement."
     )
-    baseline = schedule.execute(_schedule.make_grid(*shape, f"unordered/{parts}"), options.sms, costs)
+    baseline = schedule.execute(
+        _schedule.make_grid(*shape, f"unordered/{parts}"), options.sms, costs
+    )
     head = ("schedule", "predicted ms", "vs unordered", "bubbles", "SMs at once", "guarantees")
     rows = [head]
     for name in _schedule.schedules():

@@ -127,6 +127,7 @@ struct Load {
     Tensor sK = make_tensor(make_smem_ptr(smem.k), typename Traits::SmemLayoutK{});
     Tensor sV = make_tensor(make_smem_ptr(smem.v), typename Traits::SmemLayoutV{});
     schedule::WorkTile const& tile = work.tile;
+    int const bidh_kv = tile.bidh / arguments.params.group_parts;
     auto const state_kv = RingState<1>::at(counts.work_tiles());
     auto const load = [&](auto columns_of_box, RingBarriers<1>& ring, auto const& tma,
                           auto const& target, Columns const& columns) {
@@ -134,7 +135,7 @@ struct Load {
       producer_acquire(ring, state_kv);
       producer_expect(ring, state_kv, columns.bytes);
       copy_tile<Traits::kBlockN, decltype(columns_of_box)::value>(
-          tma, &ring.full[0], target, {tile.n_block, tile.bidh / arguments.params.group_parts, tile.bidb},
+          tma, &ring.full[0], target, {tile.n_block, bidh_kv, tile.bidb},
           {work.sequence.offset_k, work.sequence.seqlen_k}, columns.count);
     };
     load(Int<Traits::kBoxColumnsOfK>{}, smem.ring_k, arguments.tma_k, sK,

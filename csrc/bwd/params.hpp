@@ -32,8 +32,8 @@ struct BwdParams {
   float* dpsum;         // like lse_log2
   float* dq_accum;      // (batch, num_heads, q_tiles, block_m * kernel head dim)   packed likewise
   int* dq_semaphore;    // (batch, num_heads, q_tiles, kSemaphoreStride)            packed likewise
-  float* dkv_parts;     // (batch, num_heads_k, group_parts, kv_tiles, 2, block_n * kernel head dim),
-                        // dk and dv; packed: (num_heads_k, ..). Only if group_parts > 1
+  float* dkv_parts;     // (batch, num_heads_k, group_parts, kv_tiles, 2, block_n * kernel head
+                        // dim), dk and dv; packed: (num_heads_k, ..). Only if group_parts > 1
   int* ticket;          // (1)
   int* sequence_order;  // (batch) packed only
   int* ticket_begin;    // (batch + 1) packed only

@@ -1,7 +1,7 @@
 // The sequence of Q tiles that a work tile visits: the one iterator that load and dQ writer warps
 // share, so that they agree by construction; MMA warps only count. Asks the schedule policy.
-// Q tile outer, query head inner: dK and dV of a work tile sum over the query heads of its group, or of its
-// part of the group.
+// Q tile outer, query head inner: dK and dV of a work tile sum over the query heads of its group,
+// or of its part of the group.
 #pragma once
 
 #include <cstdint>

@@ -234,7 +234,8 @@ void bind_calls(py::module_& m) {
   }, "dtype"_a, "head_dim"_a, "window"_a, "batch"_a, "seqlen_q"_a, "seqlen_k"_a, "num_heads"_a,
      "num_heads_k"_a, "num_ctas"_a = py::none(), py::kw_only(), "packed"_a = false,
      "softcap"_a = false,
-     "(name or name/parts, depends_on_batch) of schedule='auto'; num_ctas: CTAs that can be resident, None: all");
+     "(name or name/parts, depends_on_batch) of schedule='auto'; num_ctas: CTAs that can be "
+     "resident, None: all");
   m.def("sequence_grid", sequence_grid, "grid"_a, "seqlen_q"_a, "seqlen_k"_a,
         "the grid of one sequence of a packed problem");
 }

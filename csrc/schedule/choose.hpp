@@ -163,8 +163,8 @@ constexpr int near_power_of_two(int count) {
   return static_cast<int>(std::bit_ceil(static_cast<uint32_t>(3 * count / 4)));
 }
 
-// Tuning: best or within 2 % of it on an H200. A section fills a wave; at head dim 256, where dQ and
-// its hand-over are largest, it also has to fit in L2.
+// Tuning: best or within 2 % of it on an H200. A section fills a wave; at head dim 256, where dQ
+// and its hand-over are largest, it also has to fit in L2.
 constexpr int band_section(GridShape const& shape) {
   if (shape.mask != MaskKind::kFull) {
     return 32;
@@ -185,7 +185,7 @@ constexpr int choose_section(GridShape const& shape, ScheduleKind kind) {
                          : max_int(l2_section(shape), wave_section(shape)),
                      max_int(shape.num_lists() / 2, 1));
     case ScheduleKind::kComb:
-      return even_section(shape, 16);
+      return even_section(shape, shape.key.head_dim == 256 ? 8 : 16);
     case ScheduleKind::kBand:
       return even_section(shape, band_section(shape));
     case ScheduleKind::kUnordered:
@@ -271,17 +271,25 @@ constexpr ScheduleKind choose_without_mask(GridShape const& shape) {
   // CTA, and shift, whose contributors are one step apart, is faster (by 30 % at 2,048 tokens).
   bool const is_grouped = shape.part_size() > 1;
   ScheduleKind const gang = is_grouped ? ScheduleKind::kShift : ScheduleKind::kRing;
-  bool const is_gang = num_tiles(shape) < 3 * kWave && is_legal(shape, gang) &&
+  // Tuning: at head dim 64 a KV tile has no more rows than a Q tile, and the members of a gang no
+  // slack.
+  int const few_waves = is_grouped || shape.key.head_dim == 64 ? 3 : 4;
+  bool const is_gang = num_tiles(shape) < few_waves * kWave && is_legal(shape, gang) &&
                        BuiltIn::gang_size(make_grid(shape, gang)) <= kMostGang;
   return is_gang ? gang : ScheduleKind::kBand;
 }
 
 // Under a causal mask: mirrored, which balances the SMs best; band for query groups, for no more
 // work tiles than SMs, and for many lists of few KV tiles, where there is nothing to balance.
+// At head dim 256 the hand-over of dQ, not the balance, limits many waves of long lists.
 constexpr ScheduleKind choose_under_causal_mask(GridShape const& shape) {
   constexpr int kShortList = 4;
   constexpr int kManyWaves = 8 * kWave;
   int64_t const tiles = num_tiles(shape);
+  bool const is_long = num_kv_tiles(shape) >= 32 && tiles >= 6 * kWave;
+  if (shape.key.head_dim == 256 && shape.part_size() == 1 && is_long) {
+    return num_kv_tiles(shape) <= 64 ? ScheduleKind::kShortestFirst : ScheduleKind::kComb;
+  }
   bool const is_balanced = num_kv_tiles(shape) < kShortList && tiles >= kManyWaves;
   bool const is_mirrored = shape.part_size() == 1 && tiles > kWave && !is_balanced;
   return is_mirrored ? ScheduleKind::kMirrored : ScheduleKind::kBand;

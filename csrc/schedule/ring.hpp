@@ -1,6 +1,7 @@
 // ring: shift with the starts spread evenly over all Q tiles of a full mask, so that consecutive
 // contributors of a Q tile are M / N steps apart.
-// Invariant: KV tile n reaches m at step (m - floor(n M / N)) mod M, and turns follow those steps.
+// Invariant: KV tile n reaches m at step (m - floor((N - 1 - n) M / N)) mod M, and turns follow
+// those steps.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,7 @@ struct Ring : Ordered {
   DASH_HOST_DEVICE static constexpr int m_block(TileGrid const& grid, WorkTile const& tile,
                                                 int step) {
     int const num_m_blocks = grid.num_m_blocks();
-    int const m_block = tile.n_block * num_m_blocks / grid.num_n_blocks() + step;
+    int const m_block = place(grid, tile) * num_m_blocks / grid.num_n_blocks() + step;
     return m_block < num_m_blocks ? m_block : m_block - num_m_blocks;
   }
   DASH_HOST_DEVICE static constexpr int turn(TileGrid const& grid, WorkTile const& tile,
@@ -40,7 +41,16 @@ struct Ring : Ordered {
     int const num_n_blocks = grid.num_n_blocks();
     // The last KV tile whose start is at or before m_block reaches it first.
     int const first = ((m_block + 1) * num_n_blocks - 1) / grid.num_m_blocks();
-    return first - tile.n_block + (first < tile.n_block ? num_n_blocks : 0);
+    int const own = place(grid, tile);
+    return first - own + (first < own ? num_n_blocks : 0);
+  }
+
+ private:
+  // Of the N starts in the order of their Q tiles, which one is the KV tile's. The one that is
+  // dispatched first has the last, so that each waits for one that was dispatched earlier: start
+  // skew adds slack.
+  DASH_HOST_DEVICE static constexpr int place(TileGrid const& grid, WorkTile const& tile) {
+    return grid.num_n_blocks() - 1 - tile.n_block;
   }
 };
 

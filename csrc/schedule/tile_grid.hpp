@@ -1,7 +1,7 @@
 // TileGrid: an attention problem counted in tiles, and which (m_block, n_block) tiles exist under
-// the mask. A Q tile is block_m query rows, a KV tile is block_n key rows. "Head" here is a KV head,
-// or one part of its query group where groups are cut into parts: each part is a list of work tiles
-// of its own, and the Q tiles of all its query heads follow the same rules.
+// the mask. A Q tile is block_m query rows, a KV tile is block_n key rows. "Head" here is a KV
+// head, or one part of its query group where groups are cut into parts: each part is a list of work
+// tiles of its own, and the Q tiles of all its query heads follow the same rules.
 // Invariant: n_block contributes to m_block  <=>  m_begin(n) <= m < m_end(n)
 //                                            <=>  n_begin(m) <= n < n_end(m).
 #pragma once

@@ -106,13 +106,13 @@ def test_shift_full() -> None:
 
 
 def test_ring_full() -> None:
-    """M = 6, N = 3: starts 0, 2, 4."""
+    """M = 6, N = 3: starts 4, 2, 0."""
     grid = _schedule.TileGrid(480, 384, 80, 128, schedule="ring")
     assert _schedule.gang_size(grid) == 3
     assert walks(grid) == table("""
-        0,0 1,0 2,1 3,1 4,2 5,2
-        2,0 3,0 4,1 5,1 0,2 1,2
         4,0 5,0 0,1 1,1 2,2 3,2
+        2,0 3,0 4,1 5,1 0,2 1,2
+        0,0 1,0 2,1 3,1 4,2 5,2
     """)
 
 
