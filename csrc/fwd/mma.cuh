@@ -109,11 +109,14 @@ CUTE_DEVICE void mma_item(FwdKernelArgs<Traits> const& args,
       gemm_wait<0>(tOrO);
       consumer_release(smem.v_ring, rings.v);
       rings.v.advance();
-      if (rescales) {
+      if (!Traits::kRescalesAlways && rescales) {
         softmax.rescale(tOrO);
       }
     });
     round_to(tSrS, tOrP);
+    if constexpr (Traits::kRescalesAlways) {
+      softmax.rescale(tOrO);
+    }
     --n_block;
   };
 
