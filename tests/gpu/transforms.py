@@ -1,11 +1,10 @@
-"""torch.func, torch.compile and a peer's bits on the GPU."""
+"""torch.func and torch.compile on the GPU."""
 
 from __future__ import annotations
 
 import torch
 
 import dash
-from bench import fa3
 
 from ..compare import assert_bitwise_equal
 from . import registry
@@ -86,29 +85,3 @@ def compile_with_inductor() -> None:
     ):
         assert_bitwise_equal(a, b, name)
     assert_bitwise_equal(out.detach(), want.detach(), "out")
-
-
-@registry.check("transforms/bits-of-fa3", 60)
-def bits_of_fa3() -> None:
-    """Reports, never fails: whether FlashAttention-3's deterministic dq, dk, dv are our bits. Its
-    order is band's for a full mask and shortest_first's for a causal one."""
-    if reason := fa3.why_unavailable():
-        raise registry.SkippedError(reason)
-    for head_dim in (64, 128):
-        for schedule, window in (("band", (-1, -1)), ("shortest_first", CAUSAL)):
-            problem = dense(2, 2048, 2048, heads=4, heads_k=4, head_dim=head_dim, window=window)
-            inputs = problem.make_inputs()
-            ours = run(problem, inputs, schedule)
-            q, k, v, dout = (x.unflatten(0, (2, -1)) for x in inputs)
-            operators = torch.ops.flash_attn_3
-            options = {"softmax_scale": head_dim**-0.5, "is_causal": window == CAUSAL}
-            out = ours.out.unflatten(0, (2, -1))
-            lse = ours.lse.unflatten(1, (2, -1)).transpose(0, 1).contiguous()
-            grads = {name: torch.empty_like(x) for name, x in (("dq", q), ("dk", k), ("dv", v))}
-            operators.bwd(dout, q, k, v, out, lse, **grads, **options, deterministic=True)
-            agree = ", ".join(
-                f"{name} {float((grad.flatten(0, 1) == getattr(ours, name)).float().mean()):.4f}"
-                for name, grad in grads.items()
-            )
-            what = f"{schedule}, head dim {head_dim}"
-            registry.note(f"part of elements with FA3's bits, {what}: {agree}")
