@@ -2,6 +2,7 @@
 // device, so that the same call takes the same order on every part. Host only.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
@@ -241,11 +242,13 @@ constexpr GridShape with_group_parts(GridShape shape, int parts) {
 constexpr bool occupies_sms(GridShape const& shape) {
   int64_t const tiles = num_tiles(shape);
   // Tuning: long work tiles, of many query heads, are hard to balance and wait longer for each
-  // other. Under a mask they are of many lengths, which two waves even out; without one a last wave
-  // that is not full is lost.
+  // other, and so do many KV tiles of few lists. Under a mask work tiles are of many lengths, which
+  // two waves even out; without one a last wave that is not full is lost.
   constexpr int kManyHeads = 4;
+  constexpr int kFewLists = 8;
   if (shape.mask != MaskKind::kFull) {
-    return shape.part_size() <= kManyHeads && 10 * tiles >= 19 * kWave;
+    return shape.part_size() <= kManyHeads && 10 * tiles >= 19 * kWave &&
+           shape.lists_of_a_sequence() * shape.batch >= kFewLists;
   }
   int64_t const in_full_waves = (tiles + kWave - 1) / kWave * kWave;
   return 10 * tiles >= 9 * in_full_waves &&
@@ -273,14 +276,23 @@ constexpr ScheduleKind choose_without_mask(GridShape const& shape) {
   ScheduleKind const gang = is_grouped ? ScheduleKind::kShift : ScheduleKind::kRing;
   // Tuning: at head dim 64 a KV tile has no more rows than a Q tile, and the members of a gang no
   // slack.
-  int const few_waves = is_grouped || shape.key.head_dim == 64 ? 3 : 4;
-  bool const is_gang = num_tiles(shape) < few_waves * kWave && is_legal(shape, gang) &&
-                       BuiltIn::gang_size(make_grid(shape, gang)) <= kMostGang;
-  return is_gang ? gang : ScheduleKind::kBand;
+  bool const has_slack = shape.key.head_dim > 64;
+  int64_t const tiles = num_tiles(shape);
+  if (tiles >= (has_slack && !is_grouped ? 4 : 3) * kWave || !is_legal(shape, gang)) {
+    return ScheduleKind::kBand;
+  }
+  // Tuning: only whole gangs run at a time, and they should fill a wave: two of 48 KV tiles are 12
+  // to 25 % slower than band, two of 64 or four of 32 are 3 to 10 % faster.
+  int const gang_size = BuiltIn::gang_size(make_grid(shape, gang));
+  int64_t const at_a_time = kWave / max_int(gang_size, 1) * gang_size;
+  bool const fills_wave = 100 * std::min<int64_t>(tiles, at_a_time) >=
+                          (has_slack ? 90 : 95) * std::min<int64_t>(tiles, kWave);
+  return gang_size <= kMostGang && fills_wave ? gang : ScheduleKind::kBand;
 }
 
-// Under a causal mask: mirrored, which balances the SMs best; band for query groups, for no more
-// work tiles than SMs, and for many lists of few KV tiles, where there is nothing to balance.
+// Under a causal mask: mirrored, which balances the SMs best; band for lists of several query heads
+// (of two, where there are few waves, mirrored too), for no more work tiles than SMs, and for many
+// lists of few KV tiles, where there is nothing to balance.
 // At head dim 256 the hand-over of dQ, not the balance, limits many waves of long lists.
 constexpr ScheduleKind choose_under_causal_mask(GridShape const& shape) {
   constexpr int kShortList = 4;
@@ -291,7 +303,9 @@ constexpr ScheduleKind choose_under_causal_mask(GridShape const& shape) {
     return num_kv_tiles(shape) <= 64 ? ScheduleKind::kShortestFirst : ScheduleKind::kComb;
   }
   bool const is_balanced = num_kv_tiles(shape) < kShortList && tiles >= kManyWaves;
-  bool const is_mirrored = shape.part_size() == 1 && tiles > kWave && !is_balanced;
+  bool const has_small_parts =
+      shape.part_size() == 1 || (shape.part_size() == 2 && tiles < 3 * kWave);
+  bool const is_mirrored = has_small_parts && tiles > kWave && !is_balanced;
   return is_mirrored ? ScheduleKind::kMirrored : ScheduleKind::kBand;
 }
 

@@ -346,6 +346,7 @@ def test_query_groups_can_be_cut_into_parts() -> None:
         (CAUSAL, (1, 512, 512, 32, 8), 4),  # single heads, and still few work tiles
         (CAUSAL, (1, 4096, 4096, 32, 1), 8),
         (CAUSAL, (1, 128, 128, 16, 16), 1),
+        (CAUSAL, (1, 8192, 8192, 16, 2), 4),  # 2 parts would be 4 lists
         ((500, 0), (1, 2048, 2048, 32, 8), 2),
         (FULL, (1, 2048, 2048, 32, 8), 1),  # 128 work tiles: one full wave
         (FULL, (1, 2048, 2048, 64, 8), 2),
@@ -365,3 +366,28 @@ def test_render_prints_the_table() -> None:
     lines = render("band", causal=True, seqlen_q=384, seqlen_k=384, head_dim=128).splitlines()
     assert len(lines) == 4
     assert lines[2].split() == ["n_block", "1", "5:1", "4:1", "3:1", "2:1"]
+
+
+@pytest.mark.parametrize(
+    "head_dim, window, sizes, name",
+    [
+        (128, FULL, (1, 4096, 4096, 8, 8), "ring"),
+        (128, FULL, (1, 8192, 8192, 8, 8), "ring"),  # 512 work tiles of 132 a wave
+        (64, FULL, (1, 8192, 8192, 8, 8), "band"),
+        (128, FULL, (1, 6144, 6144, 8, 8), "band"),  # two gangs of 48 leave 36 SMs idle
+        (128, FULL, (1, 6144, 6144, 2, 2), "ring"),
+        (128, FULL, (1, 4096, 4096, 32, 8), "shift"),
+        (128, FULL, (1, 16_384, 16_384, 16, 16), "band"),
+        (128, CAUSAL, (1, 2048, 2048, 8, 8), "band"),  # no more work tiles than SMs
+        (128, CAUSAL, (1, 4096, 4096, 8, 8), "mirrored"),
+        (128, CAUSAL, (1, 2048, 2048, 32, 8), "mirrored/2"),
+        (128, CAUSAL, (1, 4096, 4096, 32, 8), "band"),
+        (256, CAUSAL, (4, 4096, 4096, 8, 8), "shortest_first"),
+        (256, CAUSAL, (1, 16_384, 16_384, 8, 8), "comb"),
+        (256, CAUSAL, (16, 1024, 1024, 8, 8), "mirrored"),
+    ],
+)
+def test_auto_is_what_was_measured_best(
+    head_dim: int, window: tuple[int, int], sizes: tuple[int, ...], name: str
+) -> None:
+    assert _schedule.choose("bf16", head_dim, window, *sizes)[0] == name
