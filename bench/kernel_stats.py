@@ -20,13 +20,13 @@ ROOT = Path(__file__).resolve().parent.parent
 RECORDS = ROOT / "build" / "kernel_stats"
 MANIFEST = ROOT / "build" / "instantiations" / "manifest.inc"
 BASELINE = ROOT / "bench" / "kernel_stats.json"
-SMALL_KERNELS = ("preprocess", "postprocess", "order_sequences", "unowned_rows")
+SMALL_KERNELS = ("preprocess", "postprocess", "add_dkv_parts", "order_sequences", "unowned_rows")
 
 
 def stage_of(name: str, kernel: str) -> str:
     """The stage that a kernel of the family `name` is, as the driver's report calls it: fwd,
-    bwd_preprocess, bwd_main or bwd_postprocess; or one of the small kernels that both passes run
-    for packed sequences, fwd_order_sequences and fwd_unowned_rows or bwd_..."""
+    bwd_preprocess, bwd_main, bwd_postprocess or bwd_add_dkv_parts; or one of the small kernels that
+    both passes run for packed sequences, fwd_order_sequences and fwd_unowned_rows or bwd_..."""
     direction = name.split("_")[0]
     for part in SMALL_KERNELS:
         if part in kernel:

@@ -19,7 +19,7 @@ from pathlib import Path
 STATS_DIR = Path(__file__).resolve().parent.parent / "build" / "kernel_stats"
 
 # Bandwidth-bound stages and test kernels; every other kernel is hot.
-COLD_STAGES = ("preprocess", "postprocess", "selftest")
+COLD_STAGES = ("preprocess", "postprocess", "add_dkv_parts", "selftest")
 
 # Source -> bytes of spill or stack that its hot kernel may have. An entry says in a comment where
 # the accesses are (never inside the loop over tiles) and what removing them would cost.

@@ -368,7 +368,7 @@ class Options:
 
     window: Window  # of resolve_window
     softcap: float
-    schedule: str  # "auto" or a name
+    schedule: str  # "auto" or a name, perhaps with "/" and the number of parts of a query group
     softmax_scale: float | None = None  # None: default_scale
 
 

@@ -155,7 +155,7 @@ def resolve_schedule(
     num_sms = _arguments.free_sms(device, sm_margin)
     _problem.check_residency(problem, num_sms)
     name = problem.schedule
-    if name == "unordered":
+    if name.partition("/")[0] == "unordered":
         reason = "deterministic=False: contributions to dQ are added as they come"
         return ScheduleInfo(name, *_schedule.claims(name), reason)
     if name == "auto":
@@ -184,5 +184,6 @@ def _resolve_auto(problem: Problem, num_sms: int | None) -> ScheduleInfo:
         reason += f"; with fewer than {gang} SMs free it is another one"
     if depends_on_batch:
         batch_invariant = False
-        reason += "; with another batch size it may be another one"
+        others = "among other sequences" if problem.is_packed else "with another batch size"
+        reason += f"; {others} it may be another one"
     return ScheduleInfo(name, repeatable, batch_invariant, device_invariant, reason)

@@ -117,7 +117,8 @@ def flash_attn_varlen_func(
 
     Sequence i has the queries cu_seqlens_q[i] .. cu_seqlens_q[i + 1] - 1, and the keys that
     cu_seqlens_k says likewise; either may be none. Under a named schedule its gradients are the
-    bits that `flash_attn_func` gives it alone.
+    bits that `flash_attn_func` gives it alone; under "auto" grouped queries may be cut into other
+    parts than alone.
 
     Args:
         q: (total_q, heads, head_dim). k: (total_k, heads_k, head_dim).

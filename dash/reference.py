@@ -146,7 +146,7 @@ class _OrderedSum:
 
 
 def _work_tiles(grid: _schedule.TileGrid) -> Iterator[tuple[int, int, int]]:
-    """(n_block, KV head, batch entry) as one CTA that takes every ticket would run them."""
+    """(n_block, TileGrid's head, batch entry) as one CTA that takes every ticket would run them."""
     for ticket in range(_schedule.num_tickets(grid)):
         yield from _schedule.item(grid, ticket)
 

@@ -190,7 +190,8 @@ def _compare(options: argparse.Namespace) -> None:
             for word, holds in zip(("repeatable", "batch", "device"), _schedule.claims(name))
             if holds
         ]
-        label = f"{auto} (auto)" if name == auto.partition("/")[0] else name
+        text = f"{name}/{parts}" if int(parts) > 1 else name
+        label = f"{text} (auto)" if text == auto else text
         rows.append((label, *times, str(gang), ", ".join(guarantees) or "none"))
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     for row in rows:

@@ -31,7 +31,7 @@ def test_error_is_at_most_twice_plain_pytorchs(head_dim: int, dtype: str, causal
 
 @pytest.mark.parametrize("causal", [False, True])
 def test_query_groups_in_parts(causal: bool) -> None:
-    """Right and repeatable; dq does not know of parts, dk and dv are other sums."""
+    """Right and repeatable; band's dq does not know of parts, dk and dv are other sums."""
     case = AttentionCase("parts", 2, 200, 257, 12, 2, 64, dtype="fp16", causal=causal)
     inputs = case.make_inputs("cpu")
     exact = reference.oracle(inputs, causal)

@@ -224,6 +224,10 @@ def test_parts_of_query_groups() -> None:
     """12 query heads on 2: groups of 6."""
     auto = dash.resolve_schedule(GROUPED_Q, GROUPED_K)
     assert auto.name.endswith("/6") and "6 parts" in auto.reason and not auto.batch_invariant
+    unordered = dash.resolve_schedule(
+        GROUPED_Q, GROUPED_K, deterministic=False, schedule="unordered/2"
+    )
+    assert not unordered.repeatable and "deterministic=False" in unordered.reason
     for name in ("band", "band/1", "band/2", "ascending/3", auto.name):
         info = dash.resolve_schedule(GROUPED_Q, GROUPED_K, schedule=name)
         assert info.name == name

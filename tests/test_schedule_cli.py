@@ -30,6 +30,9 @@ def test_compare(capsys: pytest.CaptureFixture[str]) -> None:
         name for name in _schedule.schedules() if _schedule.supports(name, (-1, 0))
     }
     assert sum("(auto)" in line for line in lines) == 1
+    assert "Query groups in 2 part(s)" in lines[0] and "band/2" in {
+        line.split()[0] for line in lines
+    }
     unordered = next(line for line in lines if line.startswith("unordered"))
     assert "1.000" in unordered and unordered.endswith("none")
     arguments = ["schedule", "compare", "--mask", "full", "--sms", "8", "--seqlen", "2048"]

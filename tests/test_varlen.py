@@ -188,6 +188,11 @@ def test_resolve_schedule_of_packed_calls() -> None:
     shape = (1000, 8, 128)
     info = dash.resolve_schedule(shape, shape, True, num_sequences=9)
     assert (info.name, info.batch_invariant, info.device_invariant) == ("band", True, True)
+    grouped = dash.resolve_schedule(
+        *((4_224, 32, 128), (4_224, 8, 128), True), num_sequences=2, max_seqlen_k=4_096
+    )
+    assert grouped.name == "band" and not grouped.batch_invariant
+    assert "among other sequences" in grouped.reason
     assert "packed" in info.reason
     assert dash.is_supported(shape, shape, num_sequences=9) == (True, "")
     assert not dash.is_supported(shape, shape)[0]

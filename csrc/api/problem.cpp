@@ -365,7 +365,13 @@ Problem check_problem(Tensor const& q, Tensor const& k, Tensor const& v, Packing
              "dash_attn: schedule=\"" + std::string(options.schedule) +
                  "\": a number of at least 1 must follow the / (parts of a query group) and the @ "
                  "(lists of a section)");
-  problem.group_parts = check_group_parts(text, problem);
+  bool const is_bare = text.name == options.schedule;
+  DASH_CHECK(text.name != "auto" || is_bare,
+             "dash_attn: schedule=\"" + std::string(options.schedule) +
+                 "\": \"auto\" chooses parts and sections itself; name a schedule to choose them");
+  if (text.name == "auto" || schedule::find_schedule(text.name).has_value()) {
+    problem.group_parts = check_group_parts(text, problem);
+  }
   problem.schedule = check_schedule(text.name, problem);
   problem.section = text.section;
   return problem;

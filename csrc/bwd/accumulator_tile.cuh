@@ -4,7 +4,8 @@
 #pragma once
 
 #include <cute/tensor.hpp>
-#include <cutlass/numeric_conversion.h>
+
+#include <type_traits>
 
 namespace dash::bwd {
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "bwd/traits.cuh"
-#include "common/sequence_order.cuh"
+#include "common/sequence.hpp"
 
 namespace dash::bwd {
 

@@ -42,13 +42,13 @@ struct BwdParams {
 
   // Packed: batch counts the sequences and the lengths are the longest ones.
   schedule::TileGrid grid;
-  int num_heads;   // query heads
+  int num_heads;    // query heads
   int num_heads_k;  // KV heads
   int group_parts;  // that each KV head's query heads are cut into; grid.num_heads counts the parts
   int part_size;    // query heads of a part
-  int head_dim;    // of q and k; at most the kernel's
-  int head_dim_v;  // of v and o; at most the kernel's
-  int gang_size;   // CTAs that the schedule needs resident at once; 1 for most
+  int head_dim;     // of q and k; at most the kernel's
+  int head_dim_v;   // of v and o; at most the kernel's
+  int gang_size;    // CTAs that the schedule needs resident at once; 1 for most
   float softmax_scale;
   float softcap;  // scores are softcap * tanh(score * softmax_scale / softcap); 0: plain
   int num_ctas;   // CTAs of the main kernel: SMs of the device minus sm_margin

@@ -6,7 +6,7 @@
 #include "bwd/accumulator_tile.cuh"
 #include "bwd/traits.cuh"
 #include "bwd/work.cuh"
-#include "bwd/workspace.hpp"
+#include "common/sequence.hpp"
 
 namespace dash::bwd {
 

@@ -13,8 +13,8 @@ namespace dash::bwd {
 struct Work {
   schedule::WorkTile tile;  // n_block < 0: no work is left. Packed: bidb is 0, offsets say where
   Sequence sequence;
-  int first_q_tile;  // index of query head 0's first Q tile in the workspace, in tiles
-  int num_steps;     // Q tiles of each query head
+  int first_q_tile;   // index of query head 0's first Q tile in the workspace, in tiles
+  int num_steps;      // Q tiles of each query head
   int first_kv_tile;  // packed: index of the sequence's first KV tile in a list's dkv_parts
 };
 

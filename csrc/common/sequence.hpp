@@ -9,6 +9,8 @@
 
 namespace dash {
 
+enum class TilesOf { kQueries, kKeys };
+
 // Device pointers of a packed problem; all null in a (batch, seqlen) one. Contents are the caller's
 // data: nothing may read past the tensors, hang or fault whatever they are.
 struct PackedSequences {

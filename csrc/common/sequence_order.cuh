@@ -12,8 +12,6 @@
 
 namespace dash {
 
-enum class TilesOf { kQueries, kKeys };
-
 struct SequenceOrder {
   PackedSequences packed;
   int batch;             // sequences

@@ -256,14 +256,25 @@ constexpr bool occupies_sms(GridShape const& shape) {
 }
 
 // As few parts of the query groups as occupy the SMs well: parts cost a pass over their dK and dV.
+// At most as many as need no more memory for those than two fp32 dQ, as many keys as queries do.
 constexpr int choose_group_parts(GridShape const& shape) {
   int const group = max_int(shape.group_size(), 1);
-  int parts = 1;
-  while (parts < group &&
-         (group % parts != 0 || !occupies_sms(with_group_parts(shape, parts)))) {
-    ++parts;
+  int64_t const most_rows = int64_t{shape.num_heads} * shape.seqlen_q;
+  int chosen = 1;
+  for (int parts = 1; parts <= group; ++parts) {
+    GridShape const cut = with_group_parts(shape, parts);
+    if (group % parts != 0) {
+      continue;
+    }
+    if (parts > 1 && int64_t{cut.lists_of_a_sequence()} * shape.seqlen_k > most_rows) {
+      break;
+    }
+    chosen = parts;
+    if (occupies_sms(cut)) {
+      break;
+    }
   }
-  return parts;
+  return chosen;
 }
 
 // Without a mask: a gang where there are few waves of work tiles, because it keeps all SMs busy;
@@ -330,9 +341,13 @@ constexpr ScheduleChoice choose_schedule(GridShape const& shape) {
   return {choose_kind(with_group_parts(shape, parts)), parts};
 }
 
-// Whether "auto" would be another order for another batch size.
+// Whether "auto" would be another order for another batch size, or among other sequences in a pack.
 constexpr bool choice_depends_on_batch(GridShape shape) {
   ScheduleChoice const choice = choose_schedule(shape);
+  if (shape.is_packed) {
+    // The number of tiles is the only thing of a pack that counts, and this makes the fewest.
+    shape.seqlen_k = 1;
+  }
   // No bound above lies between two powers of two that it does not part from both.
   for (shape.batch = 1; shape.batch <= 16 * kWave; shape.batch *= 2) {
     if (choose_schedule(shape) != choice) {

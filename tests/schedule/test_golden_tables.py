@@ -304,6 +304,11 @@ def test_auto_is_legal_and_ordered(
             _schedule.choose(*call[:3], batch, *sizes[1:], **features)[0]
             for batch in (*range(1, 40), 100, 1_000, 10_000)
         }
+        if packed:  # the neighbours' lengths decide too
+            names |= {
+                _schedule.choose(*call[:3], 1, sizes[1], longest, *sizes[3:], **features)[0]
+                for longest in (1, 100, 1_000)
+            }
         assert depends_on_batch == (len(names) > 1)
         name, _ = _schedule.choose(*call, num_ctas=1, **features)
         assert _schedule.gang_size(_schedule.make_grid(*call, name, **features)) == 1
@@ -347,6 +352,8 @@ def test_query_groups_can_be_cut_into_parts() -> None:
         (CAUSAL, (1, 4096, 4096, 32, 1), 8),
         (CAUSAL, (1, 128, 128, 16, 16), 1),
         (CAUSAL, (1, 8192, 8192, 16, 2), 4),  # 2 parts would be 4 lists
+        (CAUSAL, (1, 128, 131_072, 64, 1), 1),  # dK and dV of parts would be many times dQ
+        (CAUSAL, (1, 4096, 8192, 64, 8), 2),
         ((500, 0), (1, 2048, 2048, 32, 8), 2),
         (FULL, (1, 2048, 2048, 32, 8), 1),  # 128 work tiles: one full wave
         (FULL, (1, 2048, 2048, 64, 8), 2),
