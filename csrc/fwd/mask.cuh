@@ -46,7 +46,20 @@ CUTE_DEVICE UnmaskedTiles unmasked_tiles(schedule::TileGrid const& grid, int m_b
   return {.begin = begin, .end = schedule::max_int(keys_all_rows_see, 0) / Traits::kBlockN};
 }
 
-// `first_row` is the query row of the warpgroup's row 0, in rows of the sequence.
+// The last KV tile that some row of a warpgroup's 64 sees, 0 if none does: rows past the sequence's
+// end see none. `first_row` is the query row of the warpgroup's row 0, in rows of the sequence.
+template <class Traits>
+CUTE_DEVICE int last_seen_tile(schedule::TileGrid const& grid, int first_row) {
+  int last_key = grid.seqlen_k - 1;
+  if constexpr (Traits::kIsGeneral || Traits::kMask == MaskKind::kCausal) {
+    int const last =
+        Traits::kIsGeneral ? visible_keys(grid).last : grid.diagonal();
+    last_key = schedule::min_int(last_key, first_row + Traits::kRowsPerWarpgroup - 1 + last);
+  }
+  return first_row < grid.seqlen_q ? schedule::max_int(last_key, 0) / Traits::kBlockN : 0;
+}
+
+// `first_row` as above.
 template <class Traits, class TensorS>
 CUTE_DEVICE void mask_scores(schedule::TileGrid const& grid, int first_row, int n_block,
                              TensorS& tSrS) {

@@ -2,7 +2,7 @@
 // Reads q, k, v, items (shared); leaves O and the softmax rows in registers for the epilogue.
 // The product S of the next KV tile is issued before O += P V of the present one, so that both run
 // under a softmax: this warpgroup's own for O, and the other warpgroups' through the issue turn.
-// Invariant: all MMA warpgroups take the same number of steps per item, so turns always balance.
+// Invariant: all MMA warpgroups take the same number of turns per item, so turns always balance.
 #pragma once
 
 #include <cutlass/arch/barrier.h>
@@ -72,14 +72,39 @@ CUTE_DEVICE void mma_item(FwdKernelArgs<Traits> const& args,
   // full barriers: arrive the load lane and TMA's bytes; each MMA thread waits; a stage may be read
   // after it. consumer_release: one arrive per MMA warp; the load lane waits for all of them; the
   // product that read the stage is complete (gemm_wait), so TMA may overwrite it.
+  int n_block = item.n_end - 1;
+  // Tuning: KV tiles that none of this warpgroup's rows sees are left out: those on the diagonal
+  // that its rows are before, and all but one if the sequence has no such rows. No bit depends on
+  // it: masked scores would add 0 to everything.
+  int const first_seen = schedule::max_int(
+      schedule::min_int(last_seen_tile<Traits>(grid(), first_row), n_block), n_begin);
+  bool const joins_late = n_block > first_seen;
+  for (; n_block > first_seen; --n_block) {
+    consumer_wait(smem.k_ring, rings.k);
+    consumer_release(smem.k_ring, rings.k);
+    rings.k.advance();
+    consumer_wait(smem.v_ring, rings.v);
+    consumer_release(smem.v_ring, rings.v);
+    rings.v.advance();
+    // The turns of the steps that it leaves out. The last of them is for S below.
+    if (n_block > first_seen + 1) {
+      wait_issue_turn(warpgroup);
+      pass_issue_turn<Traits>(warpgroup);
+    }
+  }
   consumer_wait(smem.q_ring, rings.q);
   consumer_wait(smem.k_ring, rings.k);
+  if (joins_late) {
+    wait_issue_turn(warpgroup);
+  }
   gemm_issue<Accumulate::kZeroFirst>(mma_qk, tSrQ, tSrK(_, _, _, rings.k.stage), tSrS);
+  if (joins_late) {
+    pass_issue_turn<Traits>(warpgroup);
+  }
   gemm_wait<0>(tSrS);
   consumer_release(smem.k_ring, rings.k);
   rings.k.advance();
-  // The last KV tile may end beyond seqlen_k, so it is masked under every mask.
-  int n_block = item.n_end - 1;
+  // The last KV tile may end beyond seqlen_k, so the first that is seen is masked under every mask.
   cap_scores(args, tSrS);
   mask_scores<Traits>(grid(), first_row, n_block, tSrS);
   softmax.begin(tSrS);
