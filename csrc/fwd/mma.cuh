@@ -76,8 +76,11 @@ CUTE_DEVICE void mma_item(FwdKernelArgs<Traits> const& args,
   // Tuning: KV tiles that none of this warpgroup's rows sees are left out: those on the diagonal
   // that its rows are before, and all but one if the sequence has no such rows. No bit depends on
   // it: masked scores would add 0 to everything.
-  int const first_seen = schedule::max_int(
-      schedule::min_int(last_seen_tile<Traits>(grid(), first_row), n_block), n_begin);
+  int first_seen = n_block;
+  if constexpr (Traits::kLeavesOutTiles) {
+    first_seen = schedule::max_int(
+        schedule::min_int(last_seen_tile<Traits>(grid(), first_row), n_block), n_begin);
+  }
   bool const joins_late = n_block > first_seen;
   for (; n_block > first_seen; --n_block) {
     consumer_wait(smem.k_ring, rings.k);

@@ -51,6 +51,9 @@ struct FwdTraits {
   // Tuning: 1 % faster with two MMA warpgroups, 1 % slower with three at head dim 64: their warps
   // fill each other's gaps.
   using Softmax = OnlineSoftmax<kNumMmaWarpgroups == 2>;
+  // Whether a warpgroup leaves out KV tiles that none of its rows sees. Tuning: a general kernel of
+  // head dim 256 has no register left for it.
+  static constexpr bool kLeavesOutTiles = !kIsGeneral || kHeadDim < 256;
   // O is multiplied by row_scale in every tile, and not only where that is not 1.
   // Tuning: 64 columns of O cost less than a branch: 1 % from 2,048 tokens on (head dim 64, full,
   // H200); but 1 % slower under a causal mask.
