@@ -381,6 +381,7 @@ def test_render_prints_the_table() -> None:
         (128, FULL, (1, 4096, 4096, 8, 8), "ring"),
         (128, FULL, (1, 8192, 8192, 8, 8), "ring"),  # 512 work tiles of 132 a wave
         (64, FULL, (1, 8192, 8192, 8, 8), "band"),
+        (64, FULL, (1, 4096, 4096, 8, 8), "shift"),
         (128, FULL, (1, 6144, 6144, 8, 8), "band"),  # two gangs of 48 leave 36 SMs idle
         (128, FULL, (1, 6144, 6144, 2, 2), "ring"),
         (128, FULL, (1, 4096, 4096, 32, 8), "shift"),
