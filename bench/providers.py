@@ -81,19 +81,22 @@ def make_inputs(shape: AttentionShape, dtype: torch.dtype, seed: int = 0) -> Inp
     )
 
 
+def _is_ordered(schedule: str) -> bool:
+    """Whether a schedule, as the operators take it, adds dQ in a fixed order."""
+    return schedule.split("@")[0].split("/")[0] != "unordered"
+
+
 def _dash_why_not(schedule: str, shape: AttentionShape) -> str | None:
     import dash
 
-    schedule = schedule.split("@")[0]
-    is_unordered = schedule.split("/")[0] == "unordered"
     return (
         dash.is_supported(
             shape.q_shape,
             shape.k_shape,
             device="cuda",
             **shape.options,
-            deterministic=not is_unordered,
-            schedule=schedule,
+            deterministic=_is_ordered(schedule),
+            schedule=schedule.split("@")[0],  # the public name: section sizes are the operators'
         )[1]
         or None
     )
@@ -125,7 +128,7 @@ def dash_provider(schedule: str, name: str = "") -> Provider:
     operators also take "band/2", query groups in 2 parts, and "band@16": sections of 16 lists."""
     return Provider(
         name=name or f"dash[{schedule}]",
-        deterministic=not schedule.startswith("unordered"),
+        deterministic=_is_ordered(schedule),
         why_not=partial(_dash_why_not, schedule),
         prepare=partial(_dash_prepare, schedule),
         # The forward pass has no order to choose: one provider times it.

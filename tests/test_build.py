@@ -108,6 +108,7 @@ def test_statistics_name_stages_and_differences() -> None:
     assert kernel_stats.stage_of("fwd_hdim64_bf16_full", "dash::fwd::fwd_kernel") == "fwd"
     assert kernel_stats.stage_of("bwd_x", "dash::bwd::preprocess_kernel") == "bwd_preprocess"
     assert kernel_stats.stage_of("bwd_x", "dash::bwd::main_kernel") == "bwd_main"
+    assert kernel_stats.stage_of("bwd_x", "dash::bwd::add_dkv_parts_kernel") == "bwd_add_dkv_parts"
     for kernel in ("order_sequences", "unowned_rows"):
         for direction in ("fwd", "bwd"):
             stage = kernel_stats.stage_of(f"{direction}_hdim64_bf16_general", f"{kernel}_kernel")

@@ -185,15 +185,11 @@ for _kind, _head_dim, _dtype in product(KINDS, COMPILED_HEAD_DIMS, ("bf16", "fp1
     _name = f"{_kind}-hdim{_head_dim}-{_dtype}"
     registry.add(f"kernels/accuracy-{_name}", partial(check_accuracy, _kind, _head_dim, _dtype))
 for _index, (_kind, _head_dim) in enumerate(product(KINDS, COMPILED_HEAD_DIMS)):
-    _dtype = ("bf16", "fp16")[_index % 2]
+    _dtype, _other = ("bf16", "fp16") if _index % 2 == 0 else ("fp16", "bf16")
     _name = f"{_kind}-hdim{_head_dim}"
     registry.add(f"kernels/bits-{_name}", partial(check_bits, _kind, _head_dim, _dtype), 60)
-for _index, (_kind, _head_dim) in enumerate(product(KINDS, COMPILED_HEAD_DIMS)):
-    _dtype = ("fp16", "bf16")[_index % 2]
     registry.add(
-        f"kernels/group-parts-{_kind}-hdim{_head_dim}",
-        partial(check_group_parts, _kind, _head_dim, _dtype),
-        60,
+        f"kernels/group-parts-{_name}", partial(check_group_parts, _kind, _head_dim, _other), 60
     )
 for _kind, _head_dim in product(("causal", "packed-causal", "window"), (64, 128, 256)):
     registry.add(

@@ -29,9 +29,8 @@ constexpr bool are_apart(std::span<Part const> parts, int64_t bytes) {
 constexpr schedule::TileGrid grid_of(int batch, int seqlen_q, int seqlen_k = 1,
                                      int num_lists = 1) {
   return {.seqlen_q = seqlen_q, .seqlen_k = seqlen_k, .block_m = 64, .block_n = 128,
-          .num_heads = num_lists,
-          .batch = batch, .mask = MaskKind::kFull, .schedule = schedule::ScheduleKind::kBand,
-          .section = 1};
+          .num_heads = num_lists, .batch = batch, .mask = MaskKind::kFull,
+          .schedule = schedule::ScheduleKind::kBand, .section = 1};
 }
 
 constexpr int kHeadDim = 128;
