@@ -7,6 +7,8 @@
 
 #include <type_traits>
 
+#include "bwd/cta_tile.cuh"
+
 namespace dash::bwd {
 
 using namespace cute;
@@ -27,6 +29,13 @@ struct RowsTarget {
   int num_rows;
   int num_columns;  // a multiple of 8
 };
+
+// The tile's valid rows of `tensor`, `num_columns` wide.
+template <class Side, class Element>
+CUTE_DEVICE RowsTarget<Element> rows_of(CtaTile const& tile, Element* tensor,
+                                        Strides const& strides, int num_columns) {
+  return {first_row_of<Side>(tile, tensor, strides), strides.row, tile.num_rows, num_columns};
+}
 
 // kRows x kColumns accumulator values, scaled and rounded, to the target. `coordinates` (i) is
 // (row, column) of values[i]. Called by all kThreads threads of a CTA.

@@ -28,13 +28,13 @@ __global__ void __launch_bounds__(Traits::kNumMmaThreads)
     add_dkv_parts_kernel(__grid_constant__ BwdParams const params) {
   using Element = typename Traits::Element;
   constexpr int kFloats = Traits::kDkvFloatsPerThread;
-  constexpr TilesOf kOf = TilesOf::kKeys;
-  CtaTile const tile = cta_tile<Traits, kOf>(params);
+  using Side = KeySide<Traits>;
+  CtaTile const tile = cta_tile<Side>(params);
   if (!Traits::kIsDense && tile.num_rows <= 0) {
     return;
   }
   bool const is_dv = blockIdx.y == 1;
-  int64_t const tiles = tiles_of_a_head<Traits, kOf>(params);
+  int64_t const tiles = tiles_of_a_head<Side>(params);
   int64_t const first_list = (int64_t{tile.index} / tiles) * params.group_parts;
   int64_t const first_tile = first_list * tiles + tile.index % tiles;
   float const* const first =
@@ -54,9 +54,8 @@ __global__ void __launch_bounds__(Traits::kNumMmaThreads)
   }
   void* const tensor = is_dv ? params.dv : params.dk;
   Strides const& strides = is_dv ? params.dv_strides : params.dk_strides;
-  RowsTarget<Element> const target = {
-      first_row_of<Traits, kOf>(tile, static_cast<Element*>(tensor), strides), strides.row,
-      tile.num_rows, is_dv ? params.head_dim_v : params.head_dim};
+  auto const target = rows_of<Side>(tile, static_cast<Element*>(tensor), strides,
+                                    is_dv ? params.head_dim_v : params.head_dim);
   write_rows<Traits::kBlockN, Traits::kHeadDim, Traits::kNumMmaThreads>(
       values, is_dv ? 1.f : params.softmax_scale, dkv_coordinates<Traits>(threadIdx.x), target);
 }

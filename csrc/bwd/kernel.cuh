@@ -1,10 +1,11 @@
 // Stage 2, main kernel: barriers, then role dispatch; no arithmetic.
-// Threads: load warp, two dQ writer warps, an idle warp, two or three MMA warpgroups. Persistent:
-// each CTA takes work tiles from a ticket counter until none is left.
+// Threads: load warp, two dQ writer warps, a dQ converter warp, two or three MMA warpgroups.
+// Persistent: each CTA takes work tiles from a ticket counter until none is left.
 #pragma once
 
 #include <cutlass/arch/reg_reconfig.h>
 
+#include "bwd/convert_dq.cuh"
 #include "bwd/load.cuh"
 #include "bwd/mma.cuh"
 #include "bwd/store_dq.cuh"
@@ -32,6 +33,7 @@ CUTE_DEVICE void init_barriers(typename Traits::SharedStorage& smem) {
       cutlass::arch::ClusterBarrier::init(&smem.dq_empty[writer][warpgroup], 1);
     }
   }
+  cutlass::arch::ClusterBarrier::init(&smem.no_more_dq, kNumDqWriters);
   // Makes the initialised barriers visible to the copy engine.
   cutlass::arch::fence_barrier_init();
 }
@@ -55,7 +57,11 @@ __global__ void __launch_bounds__(Traits::kNumThreads, 1)
   WarpRole const role = warp_role(warp);
   if (role == WarpRole::kMma) {
     cutlass::arch::warpgroup_reg_alloc<Traits::kConfig.mma_registers>();
-    mma_work_loop<Traits>(arguments, smem);
+    if (arguments.params.head_dim_v <= NarrowV<Traits>::kHeadDimV) {
+      mma_work_loop<NarrowV<Traits>>(arguments, smem);
+    } else if constexpr (NarrowV<Traits>::kHeadDimV < Traits::kHeadDim) {
+      mma_work_loop<Traits>(arguments, smem);
+    }
   } else {
     cutlass::arch::warpgroup_reg_dealloc<Traits::kConfig.load_registers>();
     bool const is_first_lane = threadIdx.x % 32 == 0;
@@ -63,6 +69,8 @@ __global__ void __launch_bounds__(Traits::kNumThreads, 1)
       Load<Traits>{arguments, smem}.run();
     } else if (role == WarpRole::kDqWriter && is_first_lane) {
       StoreDq<Traits>{arguments, smem, warp - 1}.run();
+    } else if (role == WarpRole::kDqConverter) {
+      ConvertDq<Traits>{arguments.params, smem}.run();
     }
   }
 }

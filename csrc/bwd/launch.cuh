@@ -86,7 +86,7 @@ typename Traits::MainArguments make_main_arguments(BwdParams const& params) {
           box_bytes(Traits::kBlockN, params.head_dim, Traits::kBoxColumnsOfK),
           box_bytes(Traits::kBlockN, params.head_dim_v, Traits::kBoxColumns),
           std::min(params.head_dim, params.head_dim_v) + Traits::kBoxColumnsOfK <= Traits::kHeadDim,
-          score_scale(params), tiles_of_a_head<Traits, TilesOf::kQueries>(params), params};
+          score_scale(params), tiles_of_a_head<QuerySide<Traits>>(params), params};
 }
 
 // An upper bound, as far as the host can know it.
@@ -120,6 +120,18 @@ void launch_main(typename Traits::MainArguments const& arguments, cudaStream_t s
   config.attrs = &attribute;
   config.numAttrs = params.gang_size > 1 ? 1 : 0;
   DASH_CUDA_CHECK(cudaLaunchKernelEx(&config, main_kernel<Traits>, arguments));
+}
+
+template <class Traits>
+void launch_postprocess(BwdParams const& params, int num_q_tiles, cudaStream_t stream) {
+  // Tuning: if the converter warps had most of the tiles, CTAs that find nothing to do cost more
+  // than those that look at a few slots each.
+  constexpr int kCtasPerSm = 4;
+  int const num_ctas = has_converters<Traits>(params)
+                           ? std::min(num_q_tiles, kCtasPerSm * params.num_ctas)
+                           : num_q_tiles;
+  postprocess_kernel<Traits><<<num_ctas, Traits::kNumMmaThreads, 0, stream>>>(params);
+  DASH_CUDA_CHECK(cudaGetLastError());
 }
 
 // Stage 0, packed: who works on which sequence when.
@@ -167,17 +179,16 @@ void launch(BwdParams const& params, cudaStream_t stream) {
   if (is_packed) {
     launch_order<Traits>(params, stream);
   }
-  int const num_q_tiles = num_cta_tiles<Traits, TilesOf::kQueries>(params);
+  int const num_q_tiles = num_tiles_of<QuerySide<Traits>>(params);
   preprocess_kernel<Traits><<<num_q_tiles, kPreprocessThreads, 0, stream>>>(params);
   DASH_CUDA_CHECK(cudaGetLastError());
   // Correctness: after the first launch. Descriptors are made by the driver, which needs a current
   // context; in a thread of autograd's the first runtime call is what makes one current.
   auto const arguments = make_main_arguments<Traits>(params);
   launch_main<Traits>(arguments, stream);
-  postprocess_kernel<Traits><<<num_q_tiles, Traits::kNumMmaThreads, 0, stream>>>(params);
-  DASH_CUDA_CHECK(cudaGetLastError());
+  launch_postprocess<Traits>(params, num_q_tiles, stream);
   if (params.group_parts > 1) {
-    dim3 const grid(num_cta_tiles<Traits, TilesOf::kKeys>(params), 2);
+    dim3 const grid(num_tiles_of<KeySide<Traits>>(params), 2);
     add_dkv_parts_kernel<Traits><<<grid, Traits::kNumMmaThreads, 0, stream>>>(params);
     DASH_CUDA_CHECK(cudaGetLastError());
   }

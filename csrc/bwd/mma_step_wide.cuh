@@ -82,6 +82,30 @@ CUTE_DEVICE void issue_dkv(Tile const& tile, Pds const& p_or_ds, Acc& accumulato
   }
 }
 
+// The columns of V's width in an operand of dP: (MMA, MMA_M or MMA_N, D of V / 16).
+template <class Traits, class Operand>
+CUTE_DEVICE auto columns_of_v(Operand const& operand) {
+  if constexpr (Traits::kHeadDimV == Traits::kHeadDim) {
+    return operand;
+  } else {
+    auto const layout = operand.layout();
+    auto const blocks = composition(get<2>(layout), Layout<Int<Traits::kHeadDimV / 16>>{});
+    return make_tensor(operand.data(), make_layout(get<0>(layout), get<1>(layout), blocks));
+  }
+}
+
+// Whether this warpgroup's share of dV has columns that V has.
+template <class Traits>
+CUTE_DEVICE bool has_share_of_dv(int thread) {
+  if constexpr (Traits::kHeadDimV == Traits::kHeadDim) {
+    return true;
+  } else {
+    constexpr int kColumns = Traits::kHeadDim / Traits::kNumMmaWarpgroups;
+    static_assert(Traits::kHeadDimV % kColumns == 0);
+    return uniform_first_thread(thread) / 128 * kColumns < Traits::kHeadDimV;
+  }
+}
+
 // One part of dQ: the columns that one instruction of each warpgroup computes.
 template <class Traits, class Operands, class Acc>
 CUTE_DEVICE void issue_dq_part(Operands const& operands, Acc& tdQrdQ, int index_ds, int part) {
@@ -113,9 +137,9 @@ CUTE_DEVICE void mma_step(Operands const& operands, typename Traits::SharedStora
                                      rematerialize(operands.tSrK), tSrS);
   // Arrives: TMA's bytes. Waits: every MMA thread. Protects: dout and dpsum of this stage.
   consumer_wait(smem.ring_do, state_do);
-  gemm_issue<Accumulate::kZeroFirst>(mma_sdp,
-                                     rematerialize(operands.tdPrdO)(_, _, _, state_do.stage),
-                                     rematerialize(operands.tdPrV), tdPrdP);
+  gemm_issue<Accumulate::kZeroFirst>(
+      mma_sdp, columns_of_v<Traits>(rematerialize(operands.tdPrdO)(_, _, _, state_do.stage)),
+      columns_of_v<Traits>(rematerialize(operands.tdPrV)), tdPrdP);
   gemm_wait<1>(tSrS);
   compute_p_by_rows<Traits>(tSrS, smem.lse_log2[state_q.stage], input.scores, thread);
   TileMask const& mask = Traits::kPublishesMask ? smem.mask[state_q.stage] : input.mask;
@@ -145,8 +169,10 @@ CUTE_DEVICE void mma_step(Operands const& operands, typename Traits::SharedStora
   // tile is fetched under the other products. dQ before dV cost 18 % at head dim 192, full mask
   // (H200).
   Tensor tdQrdQ = partition_fragment_C(typename Traits::MmaDq{}, typename Traits::PartShapeDq{});
-  issue_dkv<Traits>(rematerialize(operands.tdVrdO)(_, _, _, state_do.stage),
-                    rematerialize(operands.tdKVrPdS)(_, _, _, index_p), tdVrdV);
+  if (has_share_of_dv<Traits>(thread)) {
+    issue_dkv<Traits>(rematerialize(operands.tdVrdO)(_, _, _, state_do.stage),
+                      rematerialize(operands.tdKVrPdS)(_, _, _, index_p), tdVrdV);
+  }
   issue_dq_part<Traits>(operands, tdQrdQ, index_ds, 0);
   gemm_wait<1>(tdVrdV);
   // Arrives: each MMA warp. Waits: the load warp, before it refills the stage.

@@ -35,6 +35,9 @@ struct BwdParams {
   float* dkv_parts;     // (batch, num_heads_k, group_parts, kv_tiles, 2, block_n * kernel head
                         // dim), dk and dv; packed: (num_heads_k, ..). Only if group_parts > 1
   int* ticket;          // (1)
+  int* finished;        // (batch, num_heads, q_tiles) see finished_tiles.cuh
+  int* num_finished;    // (1)
+  int* num_claimed;     // (1)
   int* sequence_order;  // (batch) packed only
   int* ticket_begin;    // (batch + 1) packed only
 

@@ -1,5 +1,6 @@
 // Stage 1, its own kernel: o, dout, lse -> dpsum, lse_log2, one CTA per Q tile.
-// Also zeroes the Q tile's turn counter, the ticket and, for an unordered schedule, its dq_accum.
+// Also resets the Q tile's turn counter, the tickets and the queue of finished tiles, writes dq of
+// a Q tile that no KV tile contributes to, and zeroes dq_accum for an unordered schedule.
 // Invariant: every element of the workspace that later stages read is written here or in stage 2,
 // padding rows of a sequence's last tile included.
 #pragma once
@@ -7,7 +8,9 @@
 #include <bit>
 #include <cmath>
 
+#include "bwd/accumulator_tile.cuh"
 #include "bwd/cta_tile.cuh"
+#include "bwd/finished_tiles.cuh"
 #include "bwd/traits.cuh"
 #include "bwd/workspace.hpp"
 #include "common/exp2.cuh"
@@ -15,6 +18,10 @@
 namespace dash::bwd {
 
 inline constexpr int kPreprocessThreads = 256;
+// Tuning: as many as shall be resident, to keep enough bytes in flight. Wide rows have more of them
+// in one CTA.
+template <class Traits>
+inline constexpr int kPreprocessCtasPerSm = Traits::kHeadDim > 128 ? 2 : 6;
 
 // Tuning: past L1, where nothing is read twice: 3 us of 40 at 16,384 tokens by 2,048 hidden (H200).
 CUTE_DEVICE uint4 load_past_l1(void const* source) {
@@ -52,28 +59,57 @@ CUTE_DEVICE RowTerms row_terms(float lse, float dlse, float rowsum) {
   return lse == -INFINITY ? RowTerms{INFINITY, 0.f} : RowTerms{lse * kLog2e, rowsum - dlse};
 }
 
+// Tile `index` of a tensor of tiles.
+template <int kTileFloats>
+CUTE_DEVICE void zero_floats(float* tiles, int index) {
+  auto* const tile = reinterpret_cast<float4*>(tiles + int64_t{index} * kTileFloats);
+  for (int i = threadIdx.x; i < kTileFloats / 4; i += kPreprocessThreads) {
+    tile[i] = make_float4(0.f, 0.f, 0.f, 0.f);
+  }
+}
+
+// One thread of each CTA.
+CUTE_DEVICE void reset_queues(BwdParams const& params) {
+  params.finished[blockIdx.x] = kNotYet;
+  if (blockIdx.x == 0) {
+    *params.ticket = 0;
+    *params.num_finished = 0;
+    *params.num_claimed = 0;
+  }
+}
+
+template <class Element>
+CUTE_DEVICE void zero_rows(RowsTarget<Element> const& target) {
+  int const pieces = target.num_columns / 8;
+  for (int i = threadIdx.x; i < target.num_rows * pieces; i += kPreprocessThreads) {
+    int const row = i / pieces;
+    *reinterpret_cast<uint4*>(target.data + row * target.row_stride + (i - row * pieces) * 8) =
+        make_uint4(0, 0, 0, 0);
+  }
+}
+
 template <class Traits>
-__global__ void __launch_bounds__(kPreprocessThreads)
+__global__ void __launch_bounds__(kPreprocessThreads, kPreprocessCtasPerSm<Traits>)
     preprocess_kernel(__grid_constant__ BwdParams const params) {
   using Element = typename Traits::Element;
   // 16 bytes a lane; a power of two, so that a row's lanes can add up by halves.
   constexpr int kLanesPerRow = std::bit_ceil(static_cast<uint32_t>(Traits::kHeadDim / 8));
   constexpr int kRowsPerPass = kPreprocessThreads / kLanesPerRow;
   constexpr int kPasses = (Traits::kBlockM + kRowsPerPass - 1) / kRowsPerPass;
-  if (threadIdx.x == 0 && blockIdx.x == 0) {
-    *params.ticket = 0;
+  if (threadIdx.x == 0) {
+    reset_queues(params);
   }
-  constexpr TilesOf kOf = TilesOf::kQueries;
-  CtaTile const tile = cta_tile<Traits, kOf>(params);
+  using Side = QuerySide<Traits>;
+  CtaTile const tile = cta_tile<Side>(params);
   if (!Traits::kIsDense && tile.num_rows <= 0) {
     return;
   }
   int const lane = threadIdx.x % kLanesPerRow;
   auto const* o =
-      first_row_of<Traits, kOf>(tile, static_cast<Element const*>(params.o), params.o_strides) +
+      first_row_of<Side>(tile, static_cast<Element const*>(params.o), params.o_strides) +
       lane * 8;
   auto const* dout =
-      first_row_of<Traits, kOf>(tile, static_cast<Element const*>(params.dout), params.do_strides) +
+      first_row_of<Side>(tile, static_cast<Element const*>(params.dout), params.do_strides) +
       lane * 8;
   bool const has_columns = lane * 8 < params.head_dim_v;
   int64_t const first_padded = int64_t{tile.index} * Traits::kBlockM;
@@ -121,13 +157,13 @@ __global__ void __launch_bounds__(kPreprocessThreads)
   if (threadIdx.x == 0) {
     params.dq_semaphore[int64_t{tile.index} * kSemaphoreStride] = 0;
   }
+  if (Traits::grid(params, tile.sequence).num_contributors(tile.block) == 0) {
+    zero_rows(rows_of<Side>(tile, static_cast<Element*>(params.dq), params.dq_strides,
+                            params.head_dim));
+    return;
+  }
   if (!Traits::Policy::is_ordered(params.grid)) {
-    constexpr int kTileFloats = Traits::kBlockM * Traits::kHeadDim;
-    auto* const accum =
-        reinterpret_cast<float4*>(params.dq_accum + int64_t{tile.index} * kTileFloats);
-    for (int i = threadIdx.x; i < kTileFloats / 4; i += kPreprocessThreads) {
-      accum[i] = make_float4(0.f, 0.f, 0.f, 0.f);
-    }
+    zero_floats<Traits::kBlockM * Traits::kHeadDim>(params.dq_accum, tile.index);
   }
 }
 

@@ -1,10 +1,11 @@
 // Stage 2c, dQ writer warps (one lane each): move finished dQ tiles from shared memory into
 // dq_accum, in the policy's order. Two warps take alternate Q tiles, so that one waits for its turn
 // and for global memory while the other drains the next tile.
-// Reads smem.dq; writes dq_accum and dq_semaphore. Invariant: the memory-order contract of
-// common/semaphore.cuh.
+// Reads smem.dq; writes dq_accum, dq_semaphore, and the queue of finished tiles.
+// Invariant: the memory-order contract of common/semaphore.cuh.
 #pragma once
 
+#include "bwd/finished_tiles.cuh"
 #include "bwd/q_tiles.cuh"
 #include "bwd/traits.cuh"
 #include "bwd/workspace.hpp"
@@ -55,6 +56,8 @@ struct StoreDq {
     }
     // Correctness: the kernel may not end while the copy engine still reads shared memory.
     bulk::wait_complete();
+    // Arrives: each dQ writer (2). Asks: the converter warp, whether to stop.
+    cutlass::arch::ClusterBarrier::arrive(&smem.no_more_dq);
   }
 
  private:
@@ -69,8 +72,9 @@ struct StoreDq {
     // keeps them in registers that this warp does not have.
     asm volatile("" : "+r"(grid.seqlen_q), "+r"(grid.seqlen_k));
     int const turn = Policy::turn(grid, work.tile, q_tile.m_block);
-    int64_t const index = q_tile_index<Traits>(arguments, work, q_tile);
-    int* const counter = arguments.params.dq_semaphore + index * kSemaphoreStride;
+    int const index = q_tile_index<Traits>(arguments, work, q_tile);
+    int* const counter =
+        arguments.params.dq_semaphore + int64_t{index} * kSemaphoreStride;
     float* const accum = accum_of(work, q_tile);
     if (turn == 0) {
       // The first contributor waits for nobody and stores, so that dq_accum needs no zeroes.
@@ -84,9 +88,16 @@ struct StoreDq {
         bulk::reduce_add(target, source, Traits::kBytesDqPart);
       });
     }
-    if (turn + 1 < Policy::num_turns(grid, q_tile.m_block)) {
-      // Correctness: full completion, not `.read`: the next contributor's sum must not overtake.
-      bulk::wait_complete();
+    bool const is_last = turn + 1 == Policy::num_turns(grid, q_tile.m_block);
+    if (is_last && !has_converters<Traits>(arguments.params)) {
+      return;
+    }
+    // Correctness: full completion, not `.read`: neither the next contributor's sum nor the
+    // converter's loads may overtake.
+    bulk::wait_complete();
+    if (is_last) {
+      push_finished(arguments.params, index);
+    } else {
       semaphore::pass_turn(counter);
     }
   }

@@ -80,6 +80,7 @@ struct BwdTraits {
   static constexpr int kBlockM = kConfig.block_m;
   static constexpr int kBlockN = kConfig.block_n;
   static constexpr int kHeadDim = kConfig.key.head_dim;
+  static constexpr int kHeadDimV = kHeadDim;  // see NarrowV
   static constexpr int kStagesQ = kConfig.stages_q;
   static constexpr int kStagesDo = kConfig.stages_do;
   static constexpr int kStagesDs = kConfig.stages_ds;
@@ -244,6 +245,7 @@ struct BwdTraits {
     // p is phase (i / 2) kDqParts + p of that writer's barriers.
     alignas(8) uint64_t dq_full[kNumDqWriters][kNumMmaWarpgroups];
     alignas(8) uint64_t dq_empty[kNumDqWriters][kNumMmaWarpgroups];
+    alignas(8) uint64_t no_more_dq;  // its only phase: no work is left for this CTA
   };
   static_assert(sizeof(SharedStorage) <= 227 * 1024, "shared memory of one SM");
 
@@ -260,6 +262,13 @@ struct BwdTraits {
     int q_tiles_of_a_head;  // in the workspace: from a query head's Q tiles to the next one's
     BwdParams params;
   };
+};
+
+// The same kernel where head_dim_v is at most 128, as in DeepSeek's (192, 128): its products leave
+// out the columns that v and dout don't have.
+template <class Traits>
+struct NarrowV : Traits {
+  static constexpr int kHeadDimV = Traits::kHeadDim == 192 ? 128 : Traits::kHeadDim;
 };
 
 }  // namespace dash::bwd

@@ -1,15 +1,15 @@
 // The backward's workspace: names, places and who resets what. One allocation, made by the operator
 // for one call, contents undefined on entry; stages are the three kernels of bwd/launch.cuh.
-//
 //   lse_log2      written by preprocess, padding rows of a sequence's tiles included; read by main
 //   dpsum         like lse_log2
 //   dq_semaphore  zeroed by preprocess                           counted by main
-//   ticket        zeroed by preprocess                           counted by main
-//   sequence_order, ticket_begin
-//                 packed only: written by order_sequences        read by main
+//   ticket, num_finished, num_claimed
+//                 zeroed by preprocess                           counted by main
+//   finished      reset by preprocess, filled by main            read by main and postprocess
+//   sequence_order, ticket_begin         packed only: written by order_sequences, read by main
 //   dkv_parts     only if query groups are cut: written by main  read by add_dkv_parts
 //   dq_accum      ordered: stored by each Q tile's first contributor in main
-//                 unordered: zeroed by preprocess                 read by postprocess
+//                 unordered: zeroed by preprocess; both are read by main and postprocess
 #pragma once
 
 #include <cstdint>
@@ -32,6 +32,9 @@ struct WorkspaceLayout {
   int64_t dq_semaphore;
   int64_t dkv_parts;
   int64_t ticket;
+  int64_t finished;
+  int64_t num_finished;
+  int64_t num_claimed;
   int64_t sequence_order;
   int64_t ticket_begin;
   int64_t bytes;  // of all of it
@@ -65,6 +68,9 @@ constexpr WorkspaceLayout workspace_layout(schedule::TileGrid const& grid,
   layout.dkv_parts =
       carver.take(heads.group_parts > 1 ? 2 * kv_rows * kernel_head_dim : 0, sizeof(float));
   layout.ticket = carver.take(1, sizeof(int));
+  layout.finished = carver.take(q_tiles, sizeof(int));
+  layout.num_finished = carver.take(1, sizeof(int));
+  layout.num_claimed = carver.take(1, sizeof(int));
   layout.sequence_order = carver.take(is_packed ? grid.batch : 0, sizeof(int));
   layout.ticket_begin = carver.take(is_packed ? int64_t{grid.batch} + 1 : 0, sizeof(int));
   layout.bytes = carver.bytes();

@@ -60,9 +60,8 @@ CUTE_DEVICE auto convert_to(cute::Tensor<Engine, Layout> const& source) {
 }
 
 // Transposes a 4 x 4 matrix of 32-bit words held by four lanes: word b of lane q becomes word q
-// of lane b. Turns the 4-byte pieces of an accumulator row into 16-byte ones.
-CUTE_DEVICE void quad_transpose(uint32_t (&words)[4]) {
-  int const quad_lane = threadIdx.x % 4;
+// of lane b. Turns the 4-byte pieces of an accumulator row into 16-byte ones. Whole warps call it.
+CUTE_DEVICE void quad_transpose(uint32_t (&words)[4], int quad_lane) {
   CUTE_UNROLL
   for (int distance = 1; distance <= 2; distance *= 2) {
     bool const is_upper = (quad_lane & distance) != 0;
@@ -78,5 +77,7 @@ CUTE_DEVICE void quad_transpose(uint32_t (&words)[4]) {
     }
   }
 }
+
+CUTE_DEVICE void quad_transpose(uint32_t (&words)[4]) { quad_transpose(words, threadIdx.x % 4); }
 
 }  // namespace dash

@@ -6,7 +6,7 @@
 
 namespace dash {
 
-enum class WarpRole { kLoad, kDqWriter, kIdle, kMma };
+enum class WarpRole { kLoad, kDqWriter, kDqConverter, kMma };
 
 inline constexpr int kNumDqWriters = 2;
 inline constexpr int kFirstMmaWarp = 4;
@@ -18,7 +18,7 @@ CUTLASS_DEVICE WarpRole warp_role(int warp) {
   if (warp == 0) {
     return WarpRole::kLoad;
   }
-  return warp <= kNumDqWriters ? WarpRole::kDqWriter : WarpRole::kIdle;
+  return warp <= kNumDqWriters ? WarpRole::kDqWriter : WarpRole::kDqConverter;
 }
 
 }  // namespace dash

@@ -17,18 +17,19 @@ struct FwdConfig {
   constexpr int num_threads() const { return 128 * (num_mma_warpgroups + 1); }
 };
 
-// Tiles depend on the head dim alone, but for the full mask at head dim 128: there kFull and
-// kPackedFull share theirs. So a sequence runs in the same tiles whichever kernel serves it.
+// Tiles depend on the head dim alone, so that a sequence runs in the same ones whichever kernel
+// serves it.
 constexpr FwdConfig fwd_config(KernelKey key) {
   if (key.head_dim == 64) {
-    // Tuning: three MMA warpgroups. 128 keys is what 160 registers hold with P in registers.
+    // Tuning: three MMA warpgroups. 128 keys is what 160 registers hold with P in registers. Three
+    // stages, because a tile's K is kept for as long as its scores may have to be computed again.
     return {.key = key, .block_m = 192, .block_n = 128,
-            .num_mma_warpgroups = 3, .stages_kv = 2, .mma_registers = 160, .load_registers = 32};
+            .num_mma_warpgroups = 3, .stages_kv = 3, .mma_registers = 160, .load_registers = 32};
   }
   if (key.head_dim == 96) {
     // Tuning: as at 64; a wider output leaves registers for fewer keys.
     return {.key = key, .block_m = 192, .block_n = 96,
-            .num_mma_warpgroups = 3, .stages_kv = 2, .mma_registers = 160, .load_registers = 32};
+            .num_mma_warpgroups = 3, .stages_kv = 3, .mma_registers = 160, .load_registers = 32};
   }
   if (key.head_dim == 192) {
     // Tuning: 112 keys is what two stages of K and V leave room for in shared memory.
@@ -40,11 +41,9 @@ constexpr FwdConfig fwd_config(KernelKey key) {
     return {.key = key, .block_m = 128, .block_n = 80,
             .num_mma_warpgroups = 2, .stages_kv = 2, .mma_registers = 232, .load_registers = 40};
   }
-  // Tuning: head dim 128. 176 keys is the widest tile whose scores and output fit the registers; a
-  // causal mask wastes less of a narrower one. 40 registers is what the load lane needs unspilled.
-  bool const is_full = key.variant == Variant::kFull || key.variant == Variant::kPackedFull;
-  return {.key = key, .block_m = 128, .block_n = is_full ? 176 : 128,
-          .num_mma_warpgroups = 2, .stages_kv = 2, .mma_registers = 232, .load_registers = 40};
+  // Tuning: head dim 128. 40 registers is what the load lane needs unspilled.
+  return {.key = key, .block_m = 128, .block_n = 128,
+          .num_mma_warpgroups = 2, .stages_kv = 3, .mma_registers = 232, .load_registers = 40};
 }
 
 }  // namespace dash

@@ -38,7 +38,7 @@ CUTE_DEVICE ItemResults<Traits> item_results(FwdParams const& params, WorkItem c
 
 template <class Traits, class TensorO>
 CUTE_DEVICE void store_item(FwdKernelArgs<Traits> const& args, WorkItem const& item,
-                            Sequence const& sequence, typename Traits::Softmax const& softmax,
+                            Sequence const& sequence, OnlineSoftmax const& softmax,
                             TensorO& tOrO) {
   using Element = typename Traits::Element;
   FwdParams const& params = args.params;
@@ -64,7 +64,7 @@ CUTE_DEVICE void store_item(FwdKernelArgs<Traits> const& args, WorkItem const& i
     bool const is_valid = row < results.seqlen_q;
     Element* const o_row = results.o + row * params.o_strides.row;
     CUTE_UNROLL
-    for (int group = 0; group < Traits::kHeadDim / 32; ++group) {  // 32 columns at a time
+    for (int group = 0; group < size(tOrO) / 16; ++group) {  // 32 columns at a time
       uint32_t words[4];
       CUTE_UNROLL
       for (int j = 0; j < 4; ++j) {

@@ -31,6 +31,7 @@ __global__ void __launch_bounds__(Traits::kNumThreads, 1)
     smem.k_ring.init(1, Traits::kNumMmaWarps);
     smem.v_ring.init(1, Traits::kNumMmaWarps);
     smem.item_ring.init(1, Traits::kNumMmaWarps);
+    smem.outgrown.init();
     cutlass::arch::fence_barrier_init();
   }
   if (args.has_missing_boxes) {
@@ -47,7 +48,11 @@ __global__ void __launch_bounds__(Traits::kNumThreads, 1)
     }
   } else {
     cutlass::arch::warpgroup_reg_alloc<Traits::kConfig.mma_registers>();
-    mma_loop(args, smem);
+    if (args.params.head_dim_v <= Traits::kNarrowHeadDimV) {
+      mma_loop<Traits, Traits::kNarrowHeadDimV>(args, smem);
+    } else if constexpr (Traits::kNarrowHeadDimV < Traits::kHeadDim) {
+      mma_loop<Traits, Traits::kHeadDim>(args, smem);
+    }
   }
 }
 

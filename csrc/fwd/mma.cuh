@@ -2,12 +2,16 @@
 // Reads q, k, v, items (shared); leaves O and the softmax rows in registers for the epilogue.
 // The product S of the next KV tile is issued before O += P V of the present one, so that both run
 // under a softmax: this warpgroup's own for O, and the other warpgroups' through the issue turn.
+// With three stages of K, a tile is exponentiated in the hope that the references of its rows will
+// do (common/softmax.cuh). Whether they did is asked when the warpgroup meets next, for its next
+// turn; until then the tile's K is kept, so that its scores can be computed again.
 // Invariant: all MMA warpgroups take the same number of turns per item, so turns always balance.
 #pragma once
 
 #include <cutlass/arch/barrier.h>
 #include <cutlass/cutlass.h>
 
+#include "common/inlined.hpp"
 #include "common/wgmma.cuh"
 #include "fwd/epilogue.cuh"
 #include "fwd/mask.cuh"
@@ -16,7 +20,10 @@
 
 namespace dash::fwd {
 
-// Positions in the rings that the MMA warps read.
+// Positions in the rings that the MMA warps read. Of each,
+//   full barriers: arrive the load lane and TMA's bytes; each MMA thread waits; a stage may be read
+//   after it. consumer_release: one arrive per MMA warp; the load lane waits for all of them; the
+//   product that read the stage is complete (gemm_wait), so TMA may overwrite it.
 template <class Traits>
 struct MmaRings {
   RingState<1> q;
@@ -37,15 +44,75 @@ CUTE_DEVICE void pass_issue_turn(int warpgroup) {
   cutlass::arch::NamedBarrier::arrive(256, static_cast<uint32_t>(next));
 }
 
+// The KV tile that a warpgroup begins with, of n_last down to n_begin.
+// Tuning: those that none of its rows sees are left out: on the diagonal the ones that its rows are
+// before, and all but one if the sequence has no such rows. No bit depends on it: masked scores
+// would add 0 to everything.
+template <class Traits>
+CUTE_DEVICE int first_seen_tile(schedule::TileGrid const& grid, int first_row, int n_last,
+                                int n_begin) {
+  if constexpr (Traits::kLeavesOutTiles) {
+    int const seen = last_seen_tile<Traits>(grid, first_row);
+    return schedule::max_int(schedule::min_int(seen, n_last), n_begin);
+  }
+  return n_last;
+}
+
+// The KV tiles from n_last down to before first_seen, which none of the warpgroup's rows sees. If
+// there is one, the turn for the product of first_seen is still to be taken.
+template <class Traits>
+CUTE_DEVICE void leave_out_tiles(typename Traits::SharedStorage& smem, MmaRings<Traits>& rings,
+                                 int warpgroup, int n_last, int first_seen) {
+  for (int n_block = n_last; n_block > first_seen; --n_block) {
+    consumer_wait(smem.k_ring, rings.k);
+    consumer_release(smem.k_ring, rings.k);
+    rings.k.advance();
+    consumer_wait(smem.v_ring, rings.v);
+    consumer_release(smem.v_ring, rings.v);
+    rings.v.advance();
+    // The turns of the steps that it leaves out, but for the last of them.
+    if (n_block > first_seen + 1) {
+      wait_issue_turn(warpgroup);
+      pass_issue_turn<Traits>(warpgroup);
+    }
+  }
+}
+
+// Operands of the products in shared memory: descriptors, the same for every thread. Slice 0 keeps
+// them uniform.
+template <class Q, class K, class V>
+struct ItemOperands {
+  Q tSrQ;  // (MMA, 1, D/16)
+  K tSrK;  // (MMA, 1, D/16, PIPE)
+  V tOrV;  // (MMA, 1, BLK_N/16, PIPE)
+};
+
+template <class Traits, int kHeadDimV>
+CUTE_DEVICE auto make_item_operands(typename Traits::SharedStorage& smem, int warpgroup) {
+  typename Traits::TiledMmaQk mma_qk;
+  typename Traits::template TiledMmaPv<kHeadDimV> mma_pv;
+  Tensor sQ = make_tensor(make_smem_ptr(smem.q), typename Traits::SmemLayoutQ{});
+  Tensor sK = make_tensor(make_smem_ptr(smem.k), typename Traits::SmemLayoutK{});
+  Tensor sVt = make_tensor(make_smem_ptr(smem.v), typename Traits::SmemLayoutVt{});
+  Tensor sQ_rows = local_tile(sQ, Shape<_64, Int<Traits::kHeadDim>>{},
+                              make_coord(warpgroup, _0{}));     // (64, D)
+  Tensor sVt_columns =
+      local_tile(sVt, Shape<Int<kHeadDimV>, Int<Traits::kBlockN>, Int<Traits::kStages>>{},
+                 make_coord(_0{}, _0{}, _0{}));                 // (D of V, BLK_N, PIPE)
+  return ItemOperands{mma_qk.get_slice(0).partition_fragment_A(sQ_rows),
+                      mma_qk.get_slice(0).partition_fragment_B(sK),
+                      mma_pv.get_slice(0).partition_fragment_B(sVt_columns)};
+}
+
 // Whether a KV tile is masked; kAsked: found out at run time.
 enum class TileMask { kNone, kMasked, kAsked };
 
 // One work item with at least one KV tile: O and the softmax rows of this warpgroup's 64 rows.
-template <class Traits, class TensorO>
+template <class Traits, int kHeadDimV, class TensorO>
 CUTE_DEVICE void mma_item(FwdKernelArgs<Traits> const& args,
                           typename Traits::SharedStorage& smem,
                           RingState<Traits::kItemStages> item_state, MmaRings<Traits>& rings,
-                          typename Traits::Softmax& softmax, TensorO& tOrO) {
+                          OnlineSoftmax& softmax, TensorO& tOrO) {
   using Element = typename Traits::Element;
   int const warpgroup = cutlass::canonical_warp_group_idx() - 1;
   WorkItem const item = read_item<Traits>(smem, item_state);
@@ -55,95 +122,97 @@ CUTE_DEVICE void mma_item(FwdKernelArgs<Traits> const& args,
   int const n_begin = Traits::kIsGeneral ? grid().n_begin(item.m_block) : 0;
 
   typename Traits::TiledMmaQk mma_qk;
-  typename Traits::TiledMmaPv mma_pv;
-  Tensor sQ = make_tensor(make_smem_ptr(smem.q), typename Traits::SmemLayoutQ{});
-  Tensor sK = make_tensor(make_smem_ptr(smem.k), typename Traits::SmemLayoutK{});
-  Tensor sVt = make_tensor(make_smem_ptr(smem.v), typename Traits::SmemLayoutVt{});
-  Tensor sQ_rows = local_tile(sQ, Shape<_64, Int<Traits::kHeadDim>>{},
-                              make_coord(warpgroup, _0{}));     // (64, D)
-  // Shared-memory operands are descriptors, the same for every thread: slice 0 keeps them uniform.
-  Tensor tSrQ = mma_qk.get_slice(0).partition_fragment_A(sQ_rows);  // (MMA, 1, D/16)
-  Tensor tSrK = mma_qk.get_slice(0).partition_fragment_B(sK);       // (MMA, 1, D/16, PIPE)
-  Tensor tOrV = mma_pv.get_slice(0).partition_fragment_B(sVt);      // (MMA, 1, BLK_N/16, PIPE)
+  typename Traits::template TiledMmaPv<kHeadDimV> mma_pv;
+  auto const operands = make_item_operands<Traits, kHeadDimV>(smem, warpgroup);
   Tensor tSrS = partition_fragment_C(mma_qk, Shape<_64, Int<Traits::kBlockN>>{});
-  auto const layout_p = accumulator_as_a_operand(tSrS.layout());
-  Tensor tOrP = make_tensor<Element>(layout_p);                     // (MMA, 1, BLK_N/16)
+  Tensor tOrP =
+      make_tensor<Element>(accumulator_as_a_operand(tSrS.layout()));  // (MMA, 1, BLK_N/16)
 
-  // full barriers: arrive the load lane and TMA's bytes; each MMA thread waits; a stage may be read
-  // after it. consumer_release: one arrive per MMA warp; the load lane waits for all of them; the
-  // product that read the stage is complete (gemm_wait), so TMA may overwrite it.
-  int n_block = item.n_end - 1;
-  // Tuning: KV tiles that none of this warpgroup's rows sees are left out: those on the diagonal
-  // that its rows are before, and all but one if the sequence has no such rows. No bit depends on
-  // it: masked scores would add 0 to everything.
-  int first_seen = n_block;
-  if constexpr (Traits::kLeavesOutTiles) {
-    first_seen = schedule::max_int(
-        schedule::min_int(last_seen_tile<Traits>(grid(), first_row), n_block), n_begin);
-  }
-  bool const joins_late = n_block > first_seen;
-  for (; n_block > first_seen; --n_block) {
-    consumer_wait(smem.k_ring, rings.k);
-    consumer_release(smem.k_ring, rings.k);
-    rings.k.advance();
-    consumer_wait(smem.v_ring, rings.v);
-    consumer_release(smem.v_ring, rings.v);
-    rings.v.advance();
-    // The turns of the steps that it leaves out. The last of them is for S below.
-    if (n_block > first_seen + 1) {
-      wait_issue_turn(warpgroup);
-      pass_issue_turn<Traits>(warpgroup);
-    }
-  }
+  int n_block = first_seen_tile<Traits>(grid(), first_row, item.n_end - 1, n_begin);
+  bool const joins_late = n_block < item.n_end - 1;
+  leave_out_tiles<Traits>(smem, rings, warpgroup, item.n_end - 1, n_block);
+  auto const issue_scores = [&](RingState<Traits::kStages> state) DASH_INLINED {
+    gemm_issue<Accumulate::kZeroFirst>(mma_qk, operands.tSrQ,
+                                      operands.tSrK(_, _, _, state.stage), tSrS);
+  };
+  // Scores to probabilities, with O and all that precedes the tile complete.
+  auto const follow_and_exponentiate = [&](int block) DASH_INLINED {
+    cap_scores(args, tSrS);
+    mask_scores<Traits>(grid(), first_row, block, tSrS);
+    softmax.rescale(tOrO, softmax.follow_maxima(tSrS));
+    softmax.exponentiate<false>(tSrS, [] {}, [] {});
+    round_to(tSrS, tOrP);
+  };
   consumer_wait(smem.q_ring, rings.q);
   consumer_wait(smem.k_ring, rings.k);
   if (joins_late) {
     wait_issue_turn(warpgroup);
   }
-  gemm_issue<Accumulate::kZeroFirst>(mma_qk, tSrQ, tSrK(_, _, _, rings.k.stage), tSrS);
+  issue_scores(rings.k);
   if (joins_late) {
     pass_issue_turn<Traits>(warpgroup);
   }
   gemm_wait<0>(tSrS);
-  consumer_release(smem.k_ring, rings.k);
-  rings.k.advance();
   // The last KV tile may end beyond seqlen_k, so the first that is seen is masked under every mask.
-  cap_scores(args, tSrS);
-  mask_scores<Traits>(grid(), first_row, n_block, tSrS);
-  softmax.begin(tSrS);
-  round_to(tSrS, tOrP);
+  follow_and_exponentiate(n_block);
   --n_block;
+  if constexpr (!Traits::kGuessesReferences) {
+    softmax.commit();
+    consumer_release(smem.k_ring, rings.k);
+  }
+
+  // Makes P of the KV tile before n_block final; its K is in `state`. The warpgroup has met since.
+  auto const settle = [&](RingState<Traits::kStages> state) DASH_INLINED {
+    if (smem.outgrown.was_reported(warpgroup, n_block + 1)) {
+      issue_scores(state);
+      gemm_wait<0>(tSrS);
+      follow_and_exponentiate(n_block + 1);
+    }
+    softmax.commit();
+  };
+  auto const report = [&]() DASH_INLINED { smem.outgrown.report(warpgroup, n_block); };
+  // Correctness: before O is rescaled and P overwritten, at the same place for all of a warpgroup.
+  auto const wait_for_o = [&]() DASH_INLINED {
+    gemm_wait<0>(tOrO);
+    consumer_release(smem.v_ring, rings.v);
+    rings.v.advance();
+  };
 
   UnmaskedTiles const unmasked = unmasked_tiles<Traits>(grid(), item.m_block);
-  auto const step = [&](auto tile_mask) {
+  auto const step = [&](auto tile_mask) DASH_INLINED {
     constexpr TileMask kTileMask = decltype(tile_mask)::value;
+    auto const before = rings.k;
+    rings.k.advance();
     consumer_wait(smem.k_ring, rings.k);
     wait_issue_turn(warpgroup);
-    gemm_issue<Accumulate::kZeroFirst>(mma_qk, tSrQ, tSrK(_, _, _, rings.k.stage), tSrS);
-    consumer_wait(smem.v_ring, rings.v);
-    gemm_issue<Accumulate::kAdd>(mma_pv, tOrP, tOrV(_, _, _, rings.v.stage), tOrO);
-    pass_issue_turn<Traits>(warpgroup);
-    gemm_wait<1>(tSrS);
-    consumer_release(smem.k_ring, rings.k);
-    rings.k.advance();
-    cap_scores(args, tSrS);
-    if (kTileMask == TileMask::kMasked ||
-        (kTileMask == TileMask::kAsked && !unmasked.contains(n_block))) {
-      mask_scores<Traits>(grid(), first_row, n_block, tSrS);
+    if constexpr (Traits::kGuessesReferences) {
+      settle(before);
     }
-    softmax.update(tSrS, [&](bool rescales) {
-      // Correctness: the product is complete before O is rescaled and P overwritten. The wait
-      // stands outside of the branch, because all warps of a warpgroup must come to the same one.
-      gemm_wait<0>(tOrO);
-      consumer_release(smem.v_ring, rings.v);
-      rings.v.advance();
-      if (!Traits::kRescalesAlways && rescales) {
-        softmax.rescale(tOrO);
+    issue_scores(rings.k);
+    consumer_wait(smem.v_ring, rings.v);
+    gemm_issue<Accumulate::kAdd>(mma_pv, tOrP, operands.tOrV(_, _, _, rings.v.stage), tOrO);
+    pass_issue_turn<Traits>(warpgroup);
+    if constexpr (Traits::kGuessesReferences) {
+      consumer_release(smem.k_ring, before);
+    }
+    gemm_wait<1>(tSrS);
+    bool const is_masked = kTileMask == TileMask::kMasked ||
+                           (kTileMask == TileMask::kAsked && !unmasked.contains(n_block));
+    if constexpr (!Traits::kGuessesReferences) {
+      consumer_release(smem.k_ring, rings.k);
+      cap_scores(args, tSrS);
+      if (is_masked) {
+        mask_scores<Traits>(grid(), first_row, n_block, tSrS);
       }
-    });
-    round_to(tSrS, tOrP);
-    if constexpr (Traits::kRescalesAlways) {
-      softmax.rescale(tOrO);
+      softmax.update(tSrS, tOrO, wait_for_o);
+      round_to(tSrS, tOrP);
+    } else if (is_masked) {
+      wait_for_o();
+      follow_and_exponentiate(n_block);
+    } else {
+      cap_scores(args, tSrS);
+      softmax.exponentiate<Traits::kNumMmaWarpgroups == 2>(tSrS, wait_for_o, report);
+      round_to(tSrS, tOrP);
     }
     --n_block;
   };
@@ -162,19 +231,24 @@ CUTE_DEVICE void mma_item(FwdKernelArgs<Traits> const& args,
     step(std::integral_constant<TileMask, kLoopMask>{});
   }
 
-  // Every S product has completed: the next item's Q may be loaded.
+  if constexpr (Traits::kGuessesReferences) {
+    smem.outgrown.meet(warpgroup);
+    settle(rings.k);
+    consumer_release(smem.k_ring, rings.k);
+  }
+  rings.k.advance();
   consumer_release(smem.q_ring, rings.q);
   rings.q.advance();
   consumer_wait(smem.v_ring, rings.v);
-  gemm_issue<Accumulate::kAdd>(mma_pv, tOrP, tOrV(_, _, _, rings.v.stage), tOrO);
+  gemm_issue<Accumulate::kAdd>(mma_pv, tOrP, operands.tOrV(_, _, _, rings.v.stage), tOrO);
   softmax.finish();
   gemm_wait<0>(tOrO);
   consumer_release(smem.v_ring, rings.v);
   rings.v.advance();
 }
 
-// The MMA role: until the load warp publishes the end.
-template <class Traits>
+// The MMA role: until the load warp publishes the end. head_dim_v is at most kHeadDimV.
+template <class Traits, int kHeadDimV>
 CUTE_DEVICE void mma_loop(FwdKernelArgs<Traits> const& args,
                           typename Traits::SharedStorage& smem) {
   int const warpgroup = cutlass::canonical_warp_group_idx() - 1;
@@ -183,9 +257,9 @@ CUTE_DEVICE void mma_loop(FwdKernelArgs<Traits> const& args,
   }
   MmaRings<Traits> rings;
   RingState<Traits::kItemStages> item_state;
-  typename Traits::Softmax softmax(args.score_scale * static_cast<float>(M_LOG2E));
-  typename Traits::TiledMmaPv mma_pv;
-  Tensor tOrO = partition_fragment_C(mma_pv, Shape<_64, Int<Traits::kHeadDim>>{});
+  OnlineSoftmax softmax(args.score_scale * static_cast<float>(M_LOG2E));
+  typename Traits::template TiledMmaPv<kHeadDimV> mma_pv;
+  Tensor tOrO = partition_fragment_C(mma_pv, Shape<_64, Int<kHeadDimV>>{});
   while (true) {
     // item_ring.full: arrives the load lane (1); protects items[stage] while it is written.
     consumer_wait(smem.item_ring, item_state);
@@ -196,7 +270,7 @@ CUTE_DEVICE void mma_loop(FwdKernelArgs<Traits> const& args,
     clear(tOrO);
     softmax.reset();
     if (item.n_end > 0) {
-      mma_item(args, smem, item_state, rings, softmax, tOrO);
+      mma_item<Traits, kHeadDimV>(args, smem, item_state, rings, softmax, tOrO);
     }
     // Tuning: the item is read again, so that its fields hold no registers during the products.
     store_item(args, read_item<Traits>(smem, item_state), read_sequence(args, smem, item_state),

@@ -14,6 +14,7 @@
 #include "common/tma_boxes.cuh"
 #include "common/ragged_tma.cuh"
 #include "config/fwd_config.hpp"
+#include "fwd/outgrown.cuh"
 #include "fwd/params.hpp"
 #include "schedule/tile_grid.hpp"
 
@@ -48,16 +49,13 @@ struct FwdTraits {
   static constexpr int kNumMmaWarps = 4 * kNumMmaWarpgroups;
   static constexpr int kNumThreads = kConfig.num_threads();
   static constexpr int kRowsPerWarpgroup = 64;  // M of one WGMMA
-  // Tuning: 1 % faster with two MMA warpgroups, 1 % slower with three at head dim 64: their warps
-  // fill each other's gaps.
-  using Softmax = OnlineSoftmax<kNumMmaWarpgroups == 2>;
+  // Whether KV tiles are exponentiated without a look for their maxima; see mma.cuh. Tuning: of two
+  // stages of K, one that is kept for long gets its next tile too late (10 % slower, head dim 128,
+  // H200).
+  static constexpr bool kGuessesReferences = kStages > 2;
   // Whether a warpgroup leaves out KV tiles that none of its rows sees. Tuning: a general kernel of
   // head dim 256 has no register left for it.
   static constexpr bool kLeavesOutTiles = !kIsGeneral || kHeadDim < 256;
-  // O is multiplied by row_scale in every tile, and not only where that is not 1.
-  // Tuning: 64 columns of O cost less than a branch: 1 % from 2,048 tokens on (head dim 64, full,
-  // H200); but 1 % slower under a causal mask.
-  static constexpr bool kRescalesAlways = kHeadDim == 64 && kVariant == Variant::kFull;
 
   static_assert(kBlockM == kRowsPerWarpgroup * kNumMmaWarpgroups,
                 "each MMA warpgroup owns 64 query rows");
@@ -72,9 +70,12 @@ struct FwdTraits {
   // S = Q K^T: both operands in shared memory, both K-major (head_dim contiguous).
   using TiledMmaQk = decltype(make_tiled_mma(
       GMMA::ss_op_selector<Element, Element, float, Shape<_64, Int<kBlockN>, Int<kHeadDim>>>()));
-  // O += P V: P in registers; V is MN-major (head_dim contiguous is the N of this product).
+  // O += P V: P in registers; V is MN-major (head_dim contiguous is the N of this product). Of all
+  // columns of V or, if head_dim_v is no larger, of the first kNarrowHeadDimV.
+  static constexpr int kNarrowHeadDimV = kHeadDim == 192 ? 128 : kHeadDim;
+  template <int kHeadDimV>
   using TiledMmaPv = decltype(make_tiled_mma(
-      GMMA::rs_op_selector<Element, Element, float, Shape<_64, Int<kHeadDim>, Int<kBlockN>>,
+      GMMA::rs_op_selector<Element, Element, float, Shape<_64, Int<kHeadDimV>, Int<kBlockN>>,
                            GMMA::Major::K, GMMA::Major::MN>()));
 
   using RowsAtom = std::conditional_t<kAtomColumns == 64, GMMA::Layout_K_SW128_Atom<Element>,
@@ -128,6 +129,7 @@ struct FwdTraits {
     RingBarriers<kStages> k_ring;
     RingBarriers<kStages> v_ring;
     RingBarriers<kItemStages> item_ring;
+    OutgrownFlags<kNumMmaWarpgroups> outgrown;
     alignas(16) WorkItem items[kItemStages];
     alignas(16) Sequence sequences[kItemStages];  // of the items; dense kernels do not use it
   };

@@ -94,12 +94,32 @@ def check_section_sizes(causal: bool) -> None:
                 assert_results_equal(got, want, f"{schedule}, sections of {section}")
 
 
+def check_conversion(head_dim: int, causal: bool) -> None:
+    """Of many waves the main kernel's converter warps turn most dQ tiles into dq, of one wave the
+    postprocess kernel does. The same bits, with rows and columns that a tile has too many of."""
+    case = AttentionCase("conversion", 24, 1000, 1000, 16, 16, head_dim, causal=causal)
+    inputs = case.make_inputs("cuda")
+    alone = {b: run(tuple(x[b : b + 1] for x in inputs), causal, "band") for b in (0, 11, 23)}
+    with busy_second_stream():
+        for _ in range(3):
+            together = run(inputs, causal, "band")
+            keep_busy()
+            for b, want in alone.items():
+                got = Results(*(x[b : b + 1] for _, x in together.items()))
+                assert_results_equal(got, want, f"batch entry {b} of many")
+
+
 for _head_dim, _causal in product(HEAD_DIMS, (False, True)):
     _key = f"hdim{_head_dim}-{mask_name(_causal)}"
     registry.add(
         f"bits/50-repeats-idle-and-loaded-{_key}", partial(check_repeats, _head_dim, _causal)
     )
     registry.add(f"bits/dirty-memory-{_key}", partial(check_dirty_memory, _head_dim, _causal))
+for _head_dim, _causal in product((*COMPILED_HEAD_DIMS, 72), (False, True)):
+    registry.add(
+        f"bits/converted-by-warps-hdim{_head_dim}-{mask_name(_causal)}",
+        partial(check_conversion, _head_dim, _causal),
+    )
 for _causal in (False, True):
     registry.add(
         f"bits/batch-invariance-{mask_name(_causal)}", partial(check_batch_invariance, _causal)

@@ -17,7 +17,13 @@ from .dirt import NAN_BYTE, poison_freed_memory
 from .problem import Inputs, Problem, check_close, legal, packed, resolve, run
 
 CAUSAL = (-1, 0)
-MASKS = {"full": (-1, -1), "causal": CAUSAL, "window": (100, 30), "window-left": (64, 0)}
+MASKS = {
+    "full": (-1, -1),
+    "causal": CAUSAL,
+    "window": (100, 30),
+    "window-left": (64, 0),
+    "wide-window": (600, 600),  # no limit for most of LENGTHS: alone they have a full mask
+}
 LENGTHS = [(300, 300), (77, 130), (513, 400), (0, 50), (128, 128), (1, 1), (64, 0), (900, 700)]
 
 

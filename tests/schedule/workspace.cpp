@@ -46,6 +46,9 @@ constexpr bool is_backward_right(schedule::TileGrid const& grid, PackedSequences
                         {layout.dq_semaphore, q_tiles * bwd::kSemaphoreStride * 4},
                         {layout.dkv_parts, kv_tiles_of_parts * grid.block_n * kHeadDim * 2 * 4},
                         {layout.ticket, 4},
+                        {layout.finished, q_tiles * 4},
+                        {layout.num_finished, 4},
+                        {layout.num_claimed, 4},
                         {layout.sequence_order, sequences * 4},
                         {layout.ticket_begin, sequences == 0 ? 0 : (sequences + 1) * 4}};
   return are_apart(parts, layout.bytes);
