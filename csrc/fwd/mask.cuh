@@ -25,6 +25,9 @@ CUTE_DEVICE VisibleKeys visible_keys(schedule::TileGrid const& grid) {
 
 // KV tiles that every row of a Q tile sees whole: begin .. end - 1. The last KV tile may end beyond
 // seqlen_k and counts as one of them all the same.
+// Correctness: of rows up to the sequence's end, so that a limit which hides nothing makes no tile
+// a masked one. Those find their references in another way, and every kernel that may serve a
+// sequence must give it the same bits.
 struct UnmaskedTiles {
   int begin;
   int end;
@@ -39,7 +42,9 @@ CUTE_DEVICE UnmaskedTiles unmasked_tiles(schedule::TileGrid const& grid, int m_b
   int begin = 0;
   if constexpr (Traits::kIsGeneral) {
     visible = visible_keys(grid);
-    int const first_key = first_row + Traits::kBlockM - 1 + visible.first;
+    int const last_row =
+        schedule::min_int(first_row + Traits::kBlockM, grid.seqlen_q) - 1;
+    int const first_key = last_row + visible.first;
     begin = schedule::ceil_div(schedule::max_int(first_key, 0), Traits::kBlockN);
   }
   int const keys_all_rows_see = first_row + visible.last + 1;
