@@ -2,7 +2,7 @@
 # `make demo` or `make test`; both make the virtual environment and build first.
 #
 #   VENV     the virtual environment, made if it is not there          (default .venv)
-#   PYTHON   makes it; if it has torch >= 2.10, the environment sees its packages and nothing that
+#   PYTHON   makes it; if it has torch >= 2.14, the environment sees its packages and nothing that
 #            is there is downloaded again                              (default python3)
 
 VENV ?= .venv

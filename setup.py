@@ -73,6 +73,17 @@ def check_toolkit(cuda_home: str, torch_cuda: str) -> None:
         )
 
 
+def check_torch_headers(torch_folder: Path, torch_version: str) -> None:
+    """Exits with the way out if torch's stable headers cannot pass an operator's error on: with
+    those of 2.11 a call that the operator refuses ended the process."""
+    macros = torch_folder / "include/torch/csrc/stable/macros.h"
+    if not macros.exists() or "STABLE_TORCH_ERROR_CODE_CHECK" not in macros.read_text():
+        sys.exit(
+            f"dash: the headers of torch {torch_version} are too old to build with. Build with "
+            "torch 2.14 (what is built runs with 2.10 and later), or without CUDA: DASH_SKIP_CUDA=1"
+        )
+
+
 def find_cutlass() -> tuple[str, str]:
     """Include folder and version of CUTLASS: environment, then submodule, then installed package.
     Exits with the commands that help if there is none of a supported version."""
@@ -165,6 +176,7 @@ def cuda_build() -> tuple[type[build_ext], list[Extension]]:
         print(f"dash: building without CUDA kernels: {reason}", file=sys.stderr)
         return build_ext, []
     check_toolkit(cuda_home, torch.version.cuda)
+    check_torch_headers(Path(torch.__file__).parent, torch.__version__)
     os.environ["CUDA_HOME"] = cuda_home  # read by cpp_extension when it is imported
     os.environ["PYTORCH_NVCC"] = f"{sys.executable} {ROOT / 'csrc/nvcc.py'}"
     os.environ.setdefault("MAX_JOBS", str(default_jobs()))

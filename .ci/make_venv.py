@@ -2,7 +2,7 @@
 
     python .ci/make_venv.py VENV [EXTRA ...]
 
-Needs the standard library only. If the calling interpreter already has torch >= 2.10, the
+Needs the standard library only. If the calling interpreter already has torch >= 2.14, the
 environment sees its packages; what is there is never downloaded again, so that a GPU machine
 without a network works. EXTRA names further requirement groups: "lint", "plot".
 """
@@ -27,7 +27,7 @@ REQUIREMENTS = {
     "packaging": ((0,), None),
     "ninja": ((0,), None),
     "pybind11": ((2, 13), None),
-    "torch": ((2, 10), None),
+    "torch": ((2, 14), None),
     "numpy": ((0,), None),
     "pytest": ((8,), None),
     "hypothesis": ((6,), None),

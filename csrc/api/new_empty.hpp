@@ -12,11 +12,6 @@
 
 #include "api/tensor_check.hpp"
 
-// Its name in torch 2.10 and 2.11.
-#if !defined(STABLE_TORCH_ERROR_CODE_CHECK)
-#define STABLE_TORCH_ERROR_CODE_CHECK(call) TORCH_ERROR_CODE_CHECK(call)
-#endif
-
 namespace dash::api {
 
 // At most 4 dimensions. `dtype` is a number of aoti_torch_dtype_*.

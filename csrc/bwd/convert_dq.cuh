@@ -32,7 +32,7 @@ struct ConvertDq {
 
   // The whole warp.
   CUTE_DEVICE void run() {
-    if (!has_converters<Traits>(params)) {
+    if (!params.has_converters) {
       return;
     }
     while (true) {

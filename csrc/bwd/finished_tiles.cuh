@@ -13,14 +13,6 @@
 
 namespace dash::bwd {
 
-// Whether the main kernel converts; an unordered schedule does not know when a tile is finished.
-// Tuning: gangs finish all their tiles at the end of a round, and the conversions then delay the
-// next round's beginning in all CTAs: 1 % (8 heads, full, head dim 128, H200).
-template <class Traits>
-__host__ __device__ bool has_converters(BwdParams const& params) {
-  return Traits::Policy::is_ordered(params.grid) && params.gang_size == 1;
-}
-
 inline constexpr int kNotYet = -1;
 inline constexpr int kConverted = -2;
 

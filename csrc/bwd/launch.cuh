@@ -127,7 +127,7 @@ void launch_postprocess(BwdParams const& params, int num_q_tiles, cudaStream_t s
   // Tuning: if the converter warps had most of the tiles, CTAs that find nothing to do cost more
   // than those that look at a few slots each.
   constexpr int kCtasPerSm = 4;
-  int const num_ctas = has_converters<Traits>(params)
+  int const num_ctas = params.has_converters
                            ? std::min(num_q_tiles, kCtasPerSm * params.num_ctas)
                            : num_q_tiles;
   postprocess_kernel<Traits><<<num_ctas, Traits::kNumMmaThreads, 0, stream>>>(params);

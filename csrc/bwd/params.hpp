@@ -52,6 +52,7 @@ struct BwdParams {
   int head_dim;     // of q and k; at most the kernel's
   int head_dim_v;   // of v and o; at most the kernel's
   int gang_size;    // CTAs that the schedule needs resident at once; 1 for most
+  bool has_converters;  // the main kernel converts Q tiles whose dQ is finished
   float softmax_scale;
   float softcap;  // scores are softcap * tanh(score * softmax_scale / softcap); 0: plain
   int num_ctas;   // CTAs of the main kernel: SMs of the device minus sm_margin

@@ -46,11 +46,10 @@ CUTE_DEVICE void convert_tile(BwdParams const& params, int index) {
 template <class Traits>
 __global__ void __launch_bounds__(Traits::kNumMmaThreads)
     postprocess_kernel(__grid_constant__ BwdParams const params) {
-  bool const is_queued = has_converters<Traits>(params);
   int const num_tiles = num_tiles_of<QuerySide<Traits>>(params);
   // The last ones first: see index_of_cta.
   for (int slot = num_tiles - 1 - static_cast<int>(blockIdx.x); slot >= 0; slot -= gridDim.x) {
-    int const index = is_queued ? params.finished[slot] : slot;
+    int const index = params.has_converters ? params.finished[slot] : slot;
     if (index >= 0) {
       convert_tile<Traits>(params, index);
       // Arrives and waits: all threads. Protects: the staged tile until all of it is written.

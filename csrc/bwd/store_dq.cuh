@@ -89,7 +89,7 @@ struct StoreDq {
       });
     }
     bool const is_last = turn + 1 == Policy::num_turns(grid, q_tile.m_block);
-    if (is_last && !has_converters<Traits>(arguments.params)) {
+    if (is_last && !arguments.params.has_converters) {
       return;
     }
     // Correctness: full completion, not `.read`: neither the next contributor's sum nor the
