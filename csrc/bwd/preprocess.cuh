@@ -18,10 +18,11 @@
 namespace dash::bwd {
 
 inline constexpr int kPreprocessThreads = 256;
-// Tuning: as many as shall be resident, to keep enough bytes in flight. Wide rows have more of them
-// in one CTA.
+// Tuning: as many as shall be resident, to keep enough bytes in flight. At other head dims a CTA
+// holds more of them in registers.
 template <class Traits>
-inline constexpr int kPreprocessCtasPerSm = Traits::kHeadDim > 128 ? 2 : 4;
+inline constexpr int kPreprocessCtasPerSm =
+    Traits::kHeadDim == 64 || Traits::kHeadDim == 128 ? 4 : 2;
 
 // Tuning: past L1, where nothing is read twice: 3 us of 40 at 16,384 tokens by 2,048 hidden (H200).
 CUTE_DEVICE uint4 load_past_l1(void const* source) {
