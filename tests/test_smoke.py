@@ -38,6 +38,14 @@ def test_covers_each_schedule() -> None:
     assert all(max(problem.lengths_q) <= 256 for problem, _ in calls)
 
 
+def test_long_problems_give_the_converters_work() -> None:
+    problems = list(smoke.long_problems())
+    assert [problem.head_dim for problem in problems] == list(COMPILED_HEAD_DIMS)
+    for problem in problems:
+        kv_tiles = problem.lengths_k[0] // 128
+        assert kv_tiles >= 4 and kv_tiles * problem.heads >= 4 * 2
+
+
 CLEAN = "========= COMPUTE-SANITIZER\n========= ERROR SUMMARY: 0 errors\n"
 INVALID = (
     "========= Invalid __global__ read of size 16 bytes\n"
