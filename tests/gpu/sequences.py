@@ -37,6 +37,10 @@ def join(parts: list[Inputs]) -> Inputs:
     return q, k, v, dout
 
 
+def is_legal(problem: Problem, schedule: str) -> bool:
+    return schedule.partition("/")[0] in legal(problem)
+
+
 def check_alone_equals_packed(mask: str, head_dim: int, softcap: float = 0.0) -> None:
     """Batches of 1, 3 and 8, any slot: the bits of the dense call of the sequence alone."""
     lengths_q, lengths_k = (list(side) for side in zip(*LENGTHS, strict=True))
@@ -53,7 +57,7 @@ def check_alone_equals_packed(mask: str, head_dim: int, softcap: float = 0.0) ->
         want = {
             i: run(problem.only(i), parts[i], schedule)
             for i in range(problem.batch)
-            if schedule.partition("/")[0] in legal(problem.only(i))
+            if is_legal(problem.only(i), schedule)
         }
         for order in ([0], [7], [2, 0, 5], [3, 7, 6], [7, 6, 5, 4, 3, 2, 1, 0], list(range(8))):
             pack = replace(
@@ -61,7 +65,7 @@ def check_alone_equals_packed(mask: str, head_dim: int, softcap: float = 0.0) ->
                 lengths_q=tuple(lengths_q[i] for i in order),
                 lengths_k=tuple(lengths_k[i] for i in order),
             )
-            if schedule.partition("/")[0] not in legal(pack):
+            if not is_legal(pack, schedule):
                 continue
             got = run(pack, join([parts[i] for i in order]), schedule)
             for slot, index in enumerate(order):

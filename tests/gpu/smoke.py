@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from .kernels import COMPILED_HEAD_DIMS
-from .problem import Problem, dense, packed
+from .problem import Inputs, Problem, dense, packed
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = ("memcheck", "racecheck", "synccheck")
@@ -72,22 +72,20 @@ def run_all() -> int:
     from ..compare import assert_results_equal
     from .problem import run
 
-    for problem, schedule in calls():
-        inputs = problem.make_inputs()
-        first = run(problem, inputs, schedule)
-        again = run(problem, inputs, schedule)
+    def run_twice(problem: Problem, inputs: Inputs, schedule: str, sm_margin: int = 0) -> None:
+        first = run(problem, inputs, schedule, sm_margin=sm_margin)
+        again = run(problem, inputs, schedule, sm_margin=sm_margin)
         torch.cuda.synchronize()
         if schedule != "unordered":
-            assert_results_equal(again, first, f"{problem} {schedule}")
+            assert_results_equal(again, first, f"{problem} {schedule}, sm_margin {sm_margin}")
+
+    for problem, schedule in calls():
+        run_twice(problem, problem.make_inputs(), schedule)
     two_sms = torch.cuda.get_device_properties(0).multi_processor_count - 2
     for problem in long_problems():
         q, *others = problem.make_inputs()
         # Scores so far apart that rows outgrow the references of their first KV tile.
-        inputs = (q * 30, *others)
-        first = run(problem, inputs, "band", sm_margin=two_sms)
-        again = run(problem, inputs, "band", sm_margin=two_sms)
-        torch.cuda.synchronize()
-        assert_results_equal(again, first, f"{problem} on two SMs")
+        run_twice(problem, (q * 30, *others), "band", two_sms)
     return 0
 
 
