@@ -111,9 +111,8 @@ def build(
         _, bidh, bidb = step.tile
         by_chain[bidh, bidb, step.m_block].append((step.turn, index))
     ordered = _schedule.is_ordered(grid)
-    holds = _schedule.gang_size(grid) > 1
     for sequence in by_slot.values():
-        _add_slot(dag, sequence, steps, nodes, costs, (ordered, holds))
+        _add_slot(dag, sequence, steps, nodes, costs, ordered)
     if ordered:
         for chain in by_chain.values():
             chain.sort()
@@ -128,10 +127,9 @@ def _add_slot(
     steps: Sequence[_schedule.Step],
     nodes: list[StepNodes],
     costs: _schedule.Costs,
-    rules: tuple[bool, bool],
+    ordered: bool,
 ) -> None:
     """Edges of one slot: steps in order, buffers, writers, and what lies between work tiles."""
-    ordered, holds = rules
     writers, buffers = costs.writers, costs.buffers
     edges = dag.edges
     for place, index in enumerate(sequence):
@@ -156,5 +154,5 @@ def _add_slot(
             edges.append((nodes[sequence[place - buffers]].add, node.add, 0.0))
         if ordered and place >= writers:
             edges.append((nodes[sequence[place - writers]].add, node.add, costs.lag))
-        if holds and is_new_tile:
+        if is_new_tile and steps[index].after_adds:
             edges.append((before.add, node.compute, costs.lag + costs.prologue))

@@ -31,10 +31,7 @@ struct BackwardTensors {
 bool has_converters(Problem const& problem, schedule::TileGrid const& grid) {
   constexpr int kMinWaves = 4;
   constexpr int kMinContributors = 4;  // to a Q tile in the middle
-  int64_t const kv_tiles =
-      problem.packed.is_packed()
-          ? int64_t{num_padded_tiles(problem.packed.total_k, grid.batch, grid.block_n)}
-          : int64_t{grid.num_n_blocks()} * grid.batch;
+  int64_t const kv_tiles = bwd::kv_tiles_of_a_list(grid, problem.packed);
   return schedule::BuiltIn::is_ordered(grid) && problem.gang_size(problem.schedule) == 1 &&
          kv_tiles * grid.num_heads >= kMinWaves * problem.num_ctas &&
          grid.num_contributors(grid.num_m_blocks() / 2) >= kMinContributors;

@@ -93,8 +93,7 @@ typename Traits::MainArguments make_main_arguments(BwdParams const& params) {
 template <class Traits>
 int64_t num_tickets(BwdParams const& params) {
   if (Traits::is_packed(params)) {
-    return int64_t{num_padded_tiles(params.packed.total_k, params.grid.batch, Traits::kBlockN)} *
-           params.grid.num_heads;
+    return kv_tiles_of_a_list(params.grid, params.packed) * params.grid.num_heads;
   }
   return Traits::Policy::num_tickets(params.grid);
 }

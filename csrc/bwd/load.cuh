@@ -35,6 +35,7 @@ struct Load {
       producer_acquire(smem.ring_work, state_work);
       if constexpr (Traits::kIsDense) {
         smem.work[state_work.stage].tile = work.tile;
+        smem.work[state_work.stage].sweep = work.sweep;
       } else {
         smem.work[state_work.stage] = work;
       }

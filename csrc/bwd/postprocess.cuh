@@ -19,10 +19,8 @@ CUTE_DEVICE void convert_tile(BwdParams const& params, int index) {
   using Side = QuerySide<Traits>;
   constexpr int kFloats = Traits::kDqFloatsPerThread;
   CtaTile const tile = tile_at<Side>(params, index);
-  if (!Traits::kIsDense && tile.num_rows <= 0) {
-    return;
-  }
-  if (Traits::grid(params, tile.sequence).num_contributors(tile.block) == 0) {
+  bool const has_rows = Traits::kIsDense || tile.num_rows > 0;
+  if (!has_rows || Traits::grid(params, tile.sequence).num_contributors(tile.block) == 0) {
     return;
   }
   float const* const accum =

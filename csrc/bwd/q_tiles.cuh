@@ -1,5 +1,5 @@
 // The sequence of Q tiles that a work tile visits: the one iterator that load and dQ writer warps
-// share, so that they agree by construction; MMA warps only count. Asks the schedule policy.
+// share, so that they agree by construction; MMA warps only count. Follows the published sweep.
 // Q tile outer, query head inner: dK and dV of a work tile sum over the query heads of its group,
 // or of its part of the group.
 #pragma once
@@ -9,6 +9,7 @@
 #include "bwd/params.hpp"
 #include "bwd/work.cuh"
 #include "common/worked_out.cuh"
+#include "schedule/sweep.hpp"
 #include "schedule/tile_grid.hpp"
 
 namespace dash::bwd {
@@ -49,7 +50,8 @@ __device__ __forceinline__ void for_each_q_tile(BwdParams const& params,
                                                 Work const& work, Visit visit) {
   int const dense_steps = Traits::kIsDense ? num_steps<Traits>(params, tile, work) : 0;
   for (int step = 0; step < (Traits::kIsDense ? dense_steps : work.num_steps); ++step) {
-    int m_block = Traits::Policy::m_block(Traits::grid(params, work.sequence), tile, step);
+    int const num_m_blocks = Traits::grid(params, work.sequence).num_m_blocks();
+    int m_block = schedule::m_block_of(work.sweep, num_m_blocks, step);
     worked_out_here(m_block);
     for (int member = 0; member < params.part_size; ++member) {
       visit(QTile{.m_block = m_block,

@@ -9,8 +9,18 @@
 
 namespace dash::bwd {
 
-// Correctness: members of a gang wait for each other, so that two of them may not meet in one CTA:
-// no ticket is taken before this CTA's last addition (docs/schedules.md).
+// Correctness: members of a gang wait for each other, so that two of them may not meet in one CTA
+// (docs/schedules.md): unless all of the last item's gang are taken, no ticket before this CTA's
+// last addition. The counter only grows, so a relaxed load that sees the gang's end is enough.
+// Tuning: that they are taken is the rule; then the next item's loads run under this one's end.
+template <class Traits>
+CUTE_DEVICE bool is_gang_complete(BwdParams const& params,
+                                  typename Traits::SharedStorage const& smem) {
+  int num_taken;
+  asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(num_taken) : "l"(params.ticket));
+  return num_taken >= smem.gang_end;
+}
+
 // Arrives: each dQ writer (2), once a work tile. Waits: the load lane, for the work tile before
 // last and for the last: an item has two at most. Each has a barrier of its own, whose next phase
 // cannot end before the load lane publishes another work tile, so that no parity is ambiguous.
@@ -24,12 +34,14 @@ CUTE_DEVICE void wait_for_own_adds(typename Traits::SharedStorage& smem, PackedC
 
 // A work tile of a (batch, seqlen) problem.
 template <class Traits>
-CUTE_DEVICE Work dense_work(BwdParams const& params, schedule::WorkTile const& tile) {
+CUTE_DEVICE Work dense_work(BwdParams const& params, schedule::TileGrid const& grid,
+                            schedule::WorkTile const& tile) {
+  schedule::Sweep const sweep = Traits::Policy::sweep(grid, tile);
   if constexpr (Traits::kIsDense) {
-    return {.tile = tile};
+    return {.tile = tile, .sweep = sweep};
   } else {
-    schedule::TileGrid const grid = Traits::grid(params);
     return {.tile = tile,
+            .sweep = sweep,
             .sequence = {grid.seqlen_q, grid.seqlen_k, 0, 0},
             .first_q_tile = tile.bidb * params.num_heads * grid.num_m_blocks(),
             .num_steps = grid.num_steps(tile.n_block)};
@@ -57,16 +69,20 @@ CUTE_DEVICE Work take_dense_work(typename Traits::MainArguments const& arguments
   if (previous.n_block >= 0) {
     schedule::WorkTile const next = Traits::Policy::next_tile(grid, previous);
     if (next.n_block >= 0) {
-      return dense_work<Traits>(params, next);
+      return dense_work<Traits>(params, grid, next);
     }
-    if (params.gang_size > 1) {
+    if (params.gang_size > 1 && !is_gang_complete<Traits>(params, smem)) {
       wait_for_own_adds<Traits>(smem, counts);
     }
   }
   int const ticket = atomicAdd(params.ticket, 1);
-  return dense_work<Traits>(params, ticket < Traits::Policy::num_tickets(grid)
-                                        ? Traits::Policy::work(grid, ticket)
-                                        : schedule::no_tile());
+  if (ticket >= Traits::Policy::num_tickets(grid)) {
+    return {.tile = schedule::no_tile()};
+  }
+  if (params.gang_size > 1) {
+    smem.gang_end = Traits::Policy::gang_end(grid, ticket);
+  }
+  return dense_work<Traits>(params, grid, Traits::Policy::work(grid, ticket));
 }
 
 // Invariant: policies that are legal for packed sequences have items of one work tile and no gangs.
@@ -87,6 +103,7 @@ CUTE_DEVICE Work take_packed_work(typename Traits::MainArguments const& argument
       hidden_grid<Traits>(params), sequence.seqlen_q, sequence.seqlen_k);
   schedule::WorkTile const tile = Traits::Policy::work(grid, ticket - ticket_begin[rank]);
   return {.tile = tile,
+          .sweep = Traits::Policy::sweep(grid, tile),
           .sequence = sequence,
           .first_q_tile = first_padded_tile(sequence.offset_q, bidb, Traits::kBlockM),
           .num_steps = grid.num_steps(tile.n_block),

@@ -234,7 +234,9 @@ struct BwdTraits {
     RingBarriers<kStagesDo> ring_do;  // also guards dpsum
     RingBarriers<kStagesWork> ring_work;
     Work work[kStagesWork];
-    int rank;  // the load lane's own: of the sequence that its last ticket fell in
+    // The load lane's own, of its last ticket: the rank of the sequence that it fell in, and the
+    // ticket behind its gang's.
+    int rank, gang_end;
     // Warpgroups in turns: dS of Q tile i is in stage i mod 2, phase i / 2.
     alignas(8) uint64_t ds_full[kStagesDs];
     alignas(8) uint64_t ds_empty[kStagesDs];

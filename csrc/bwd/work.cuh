@@ -1,17 +1,19 @@
 // What the load lane publishes: of a work tile which one, and where its sequence lies; of a Q tile
 // which pairs are visible. In (batch, seqlen) kernels all sequences are alike: of a work tile only
-// the tile is written and read, and every role works out the rest.
+// the tile and its sweep are written and read, and every role works out the rest.
 // Tuning: published rather than worked out again, because the policies of all masks, with lengths
 // that are not kernel arguments, spill in the MMA warps.
 #pragma once
 
 #include "common/sequence.hpp"
+#include "schedule/sweep.hpp"
 #include "schedule/tile_grid.hpp"
 
 namespace dash::bwd {
 
 struct Work {
   schedule::WorkTile tile;  // n_block < 0: no work is left. Packed: bidb is 0, offsets say where
+  schedule::Sweep sweep;
   Sequence sequence;
   int first_q_tile;   // index of query head 0's first Q tile in the workspace, in tiles
   int num_steps;      // Q tiles of each query head

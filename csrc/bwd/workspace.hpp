@@ -9,7 +9,7 @@
 //   sequence_order, ticket_begin         packed only: written by order_sequences, read by main
 //   dkv_parts     only if query groups are cut: written by main  read by add_dkv_parts
 //   dq_accum      ordered: stored by each Q tile's first contributor in main
-//                 unordered: zeroed by preprocess; both are read by main and postprocess
+//                 unordered: zeroed by preprocess. Read by postprocess, or main's converters
 #pragma once
 
 #include <cstdint>
@@ -45,6 +45,14 @@ struct Heads {
   int group_parts;  // of each KV head's query heads
 };
 
+// Of one list, (KV head, part of its query group), in all batch entries.
+constexpr int64_t kv_tiles_of_a_list(schedule::TileGrid const& grid,
+                                     PackedSequences const& packed) {
+  return packed.is_packed()
+             ? int64_t{num_padded_tiles(packed.total_k, grid.batch, grid.block_n)}
+             : int64_t{grid.batch} * grid.num_n_blocks();
+}
+
 // `kernel_head_dim` is the compiled head dim, to which dq_accum's rows are padded.
 constexpr WorkspaceLayout workspace_layout(schedule::TileGrid const& grid,
                                            PackedSequences const& packed, Heads const& heads,
@@ -54,10 +62,7 @@ constexpr WorkspaceLayout workspace_layout(schedule::TileGrid const& grid,
       is_packed ? int64_t{num_padded_tiles(packed.total_q, grid.batch, grid.block_m)}
                 : int64_t{grid.batch} * grid.num_m_blocks();
   int64_t const q_tiles = tiles_of_a_head * heads.num_heads;
-  int64_t const kv_tiles_of_a_list =
-      is_packed ? int64_t{num_padded_tiles(packed.total_k, grid.batch, grid.block_n)}
-                : int64_t{grid.batch} * grid.num_n_blocks();
-  int64_t const kv_rows = kv_tiles_of_a_list * grid.num_heads * grid.block_n;
+  int64_t const kv_rows = kv_tiles_of_a_list(grid, packed) * grid.num_heads * grid.block_n;
   int64_t const rows = q_tiles * grid.block_m;
   Carver carver;
   WorkspaceLayout layout{};

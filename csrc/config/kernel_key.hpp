@@ -19,7 +19,7 @@ enum class DType : int { kBf16 = 0, kFp16 = 1 };
 enum class Variant : int {
   kFull = 0,        // (batch, seqlen) tensors, no mask
   kCausal = 1,      // (batch, seqlen) tensors, causal mask
-  kPackedFull = 2,  // packed sequences, no mask, in kFull's tiles: where those are not kGeneral's
+  kPackedFull = 2,  // packed sequences, no mask, where that has a kernel of its own
   kGeneral = 3,     // all others: windows, softcap, packed sequences, under any mask
 };
 
@@ -46,8 +46,8 @@ constexpr int kernel_head_dim(int head_dim, int head_dim_v) {
   return 0;
 }
 
-// Whether kFull's tiles differ from kGeneral's. A packed sequence gets the bits that it gets alone,
-// so it must run in the tiles that it would run in alone.
+// Tuning: at the commonest head dim; without masks in registers the backward's warpgroups can run
+// in turns (bwd_config.hpp). A packed sequence gets the bits that it gets alone in either kernel.
 constexpr bool has_packed_full(int head_dim) { return head_dim == 128; }
 
 // The variant that serves a call; `head_dim` is one of kHeadDims.

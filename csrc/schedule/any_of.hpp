@@ -57,6 +57,9 @@ struct AnyOf<Head, Tail...> {
   DASH_HOST_DEVICE static constexpr int gang_size(TileGrid const& grid) {
     return visit(grid.schedule, [&](auto policy) { return policy.gang_size(grid); });
   }
+  DASH_HOST_DEVICE static constexpr int gang_end(TileGrid const& grid, int ticket) {
+    return visit(grid.schedule, [&](auto policy) { return policy.gang_end(grid, ticket); });
+  }
   DASH_HOST_DEVICE static constexpr bool is_ordered(TileGrid const& grid) {
     return visit(grid.schedule, [&](auto policy) { return policy.is_ordered(grid); });
   }
@@ -70,9 +73,8 @@ struct AnyOf<Head, Tail...> {
                                                        WorkTile const& tile) {
     return visit(grid.schedule, [&](auto policy) { return policy.next_tile(grid, tile); });
   }
-  DASH_HOST_DEVICE static constexpr int m_block(TileGrid const& grid, WorkTile const& tile,
-                                                int step) {
-    return visit(grid.schedule, [&](auto policy) { return policy.m_block(grid, tile, step); });
+  DASH_HOST_DEVICE static constexpr Sweep sweep(TileGrid const& grid, WorkTile const& tile) {
+    return visit(grid.schedule, [&](auto policy) { return policy.sweep(grid, tile); });
   }
   DASH_HOST_DEVICE static constexpr int turn(TileGrid const& grid, WorkTile const& tile,
                                              int m_block) {

@@ -18,9 +18,8 @@ struct Ascending : Monotone {
   DASH_HOST_DEVICE static constexpr WorkTile work(TileGrid const& grid, int ticket) {
     return section_work(grid, 1, ticket);
   }
-  DASH_HOST_DEVICE static constexpr int m_block(TileGrid const& grid, WorkTile const& tile,
-                                                int step) {
-    return grid.m_begin(tile.n_block) + step;
+  DASH_HOST_DEVICE static constexpr Sweep sweep(TileGrid const& grid, WorkTile const& tile) {
+    return sweep_up(grid.m_begin(tile.n_block));
   }
   DASH_HOST_DEVICE static constexpr int turn(TileGrid const& grid, WorkTile const& tile,
                                              int m_block) {

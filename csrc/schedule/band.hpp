@@ -19,9 +19,8 @@ struct Band : Monotone {
   DASH_HOST_DEVICE static constexpr WorkTile work(TileGrid const& grid, int ticket) {
     return section_work(grid, grid.section, ticket);
   }
-  DASH_HOST_DEVICE static constexpr int m_block(TileGrid const& grid, WorkTile const& tile,
-                                                int step) {
-    return grid.mask == MaskKind::kFull ? step : grid.m_end(tile.n_block) - 1 - step;
+  DASH_HOST_DEVICE static constexpr Sweep sweep(TileGrid const& grid, WorkTile const& tile) {
+    return grid.mask == MaskKind::kFull ? sweep_up(0) : sweep_down(grid.m_end(tile.n_block) - 1);
   }
   DASH_HOST_DEVICE static constexpr int turn(TileGrid const& grid, WorkTile const& tile,
                                              int m_block) {

@@ -157,14 +157,14 @@ TileGrid grid_of_call(GridShape const& shape, std::string const& schedule) {
 }
 
 bool progress(std::variant<TileGrid, std::vector<TileGrid>> const& grids, int slots,
-              std::optional<std::vector<int>> order) {
+              std::optional<std::vector<int>> order, TakesAhead ahead) {
   auto const* const one = std::get_if<TileGrid>(&grids);
   auto const all = one ? std::vector{*one} : std::get<std::vector<TileGrid>>(grids);
   if (!order) {
     order.emplace(all_tickets(all).size());
     std::iota(order->begin(), order->end(), 0);
   }
-  return simulate_progress(all, slots, *order);
+  return simulate_progress(all, slots, *order, ahead);
 }
 
 void bind_structs(py::module_& m) {
@@ -252,6 +252,7 @@ void bind_orders(py::module_& m) {
   m.def("claims", claims, "name"_a);
   m.def("is_legal", BuiltIn::is_legal, "grid"_a);
   m.def("gang_size", BuiltIn::gang_size, "grid"_a, "CTAs that must be resident at once");
+  m.def("gang_end", BuiltIn::gang_end, "grid"_a, "ticket"_a, "the ticket behind its gang's");
   m.def("is_ordered", BuiltIn::is_ordered, "grid"_a);
   m.def("num_tickets", BuiltIn::num_tickets, "grid"_a);
   m.def("item", [](TileGrid const& grid, int ticket) {
@@ -262,7 +263,8 @@ void bind_orders(py::module_& m) {
     return tiles;
   }, "grid"_a, "ticket"_a, "[(n_block, bidh, bidb)] that the ticket's CTA runs, in order");
   m.def("m_block", [](TileGrid const& grid, int n_block, int step, int bidh) {
-    return BuiltIn::m_block(grid, tile_of(n_block, bidh), step);
+    Sweep const sweep = BuiltIn::sweep(grid, tile_of(n_block, bidh));
+    return m_block_of(sweep, grid.num_m_blocks(), step);
   }, "grid"_a, "n_block"_a, "step"_a, "bidh"_a = 0);
   m.def("turn", [](TileGrid const& grid, int n_block, int m_block, int bidh) {
     return BuiltIn::turn(grid, tile_of(n_block, bidh), m_block);
@@ -271,7 +273,12 @@ void bind_orders(py::module_& m) {
   m.def("walk", [](TileGrid const& grid, int n_block, int bidh) {
     return walk(grid, tile_of(n_block, bidh));
   }, "grid"_a, "n_block"_a, "bidh"_a = 0, "[(m_block, turn)] in visiting order");
+  py::enum_<TakesAhead>(m, "TakesAhead", "whether a CTA takes a second ticket during an item")
+      .value("NEVER", TakesAhead::kNever)
+      .value("KEEPS_GANGS_APART", TakesAhead::kKeepsGangsApart)
+      .value("ALWAYS", TakesAhead::kAlways);
   m.def("simulate_progress", progress, "grids"_a, "slots"_a, "tickets"_a = py::none(),
+        "ahead"_a = TakesAhead::kKeepsGangsApart,
         "whether `slots` CTAs that take the tickets of the grid, or of all grids of a list one "
         "after the other, in this order finish; False is a deadlock");
 }
@@ -304,7 +311,8 @@ void bind_timeline(py::module_& m) {
       .def_property_readonly("tile", [](Step const& step) { return tuple_of(step.tile); })
       .def_readonly("m_block", &Step::m_block).def_readonly("turn", &Step::turn)
       .def_readonly("compute_begin", &Step::compute_begin)
-      .def_readonly("handed", &Step::handed).def_readonly("add_begin", &Step::add_begin);
+      .def_readonly("handed", &Step::handed).def_readonly("add_begin", &Step::add_begin)
+      .def_readonly("after_adds", &Step::after_adds);
   using T = Timeline;
   py::class_<T>(m, "Timeline")
       .def_readonly("steps", &T::steps).def_readonly("is_finished", &T::is_finished)

@@ -126,6 +126,22 @@ struct GridShape {
   }
 };
 
+// A window's limit as TileGrid has it.
+constexpr int window_limit(int limit, int seqlen) {
+  return limit < 0 ? seqlen : min_int(limit, seqlen);
+}
+
+// make_grid's, in sections of one list.
+constexpr TileGrid bare_grid(GridShape const& shape, ScheduleKind schedule) {
+  BwdConfig const config = bwd_config(shape.key);
+  bool const is_window = shape.mask == MaskKind::kWindow;
+  return {.seqlen_q = shape.seqlen_q, .seqlen_k = shape.seqlen_k, .block_m = config.block_m,
+          .block_n = config.block_n, .num_heads = shape.lists_of_a_sequence(), .batch = shape.batch,
+          .mask = shape.mask, .schedule = schedule, .section = 1,
+          .window_left = is_window ? window_limit(shape.window_left, shape.seqlen_k) : 0,
+          .window_right = is_window ? window_limit(shape.window_right, shape.seqlen_q) : 0};
+}
+
 // As many lists a section as divide them evenly into sections of `target` or a few more.
 constexpr int even_section(GridShape const& shape, int target) {
   return ceil_div(shape.num_lists(), max_int(shape.num_lists() / target, 1));
@@ -191,28 +207,22 @@ constexpr int choose_section(GridShape const& shape, ScheduleKind kind) {
       return even_section(shape, band_section(shape));
     case ScheduleKind::kUnordered:
       return min_int(max_int(even_section(shape, 16), l2_section(shape)), shape.num_lists());
+    case ScheduleKind::kRing:
+      // As many as have their gangs at a time, if a list has two.
+      return max_int(
+          min_int(kWave / Ring::gang_size(bare_grid(shape, kind)), shape.num_lists()), 1);
     default:
       return 1;  // one head after the other
   }
 }
 
-// A window's limit as TileGrid has it.
-constexpr int window_limit(int limit, int seqlen) {
-  return limit < 0 ? seqlen : min_int(limit, seqlen);
-}
-
 // The grid that kernel, CPU path and tools walk for one call; a packed one's sequences have each
 // the sequence_grid of it.
 constexpr TileGrid make_grid(GridShape const& shape, ScheduleKind schedule, int section = 0) {
-  BwdConfig const config = bwd_config(shape.key);
-  bool const is_window = shape.mask == MaskKind::kWindow;
-  return {.seqlen_q = shape.seqlen_q, .seqlen_k = shape.seqlen_k, .block_m = config.block_m,
-          .block_n = config.block_n, .num_heads = shape.lists_of_a_sequence(), .batch = shape.batch,
-          .mask = shape.mask, .schedule = schedule,
-          .section = section > 0 ? min_int(section, shape.num_lists())
-                                 : choose_section(shape, schedule),
-          .window_left = is_window ? window_limit(shape.window_left, shape.seqlen_k) : 0,
-          .window_right = is_window ? window_limit(shape.window_right, shape.seqlen_q) : 0};
+  TileGrid grid = bare_grid(shape, schedule);
+  grid.section =
+      section > 0 ? min_int(section, shape.num_lists()) : choose_section(shape, schedule);
+  return grid;
 }
 
 // Whether the call can have the schedule, on a device where its gang fits.
@@ -277,29 +287,39 @@ constexpr int choose_group_parts(GridShape const& shape) {
   return chosen;
 }
 
+// Whether a schedule's gangs keep the SMs busy: only whole ones run at a time.
+constexpr bool fills_wave(GridShape const& shape, ScheduleKind gang) {
+  constexpr int kMostGang = 64;  // fits every Hopper part, so that the order is the same on all
+  if (!is_legal(shape, gang)) {
+    return false;
+  }
+  int const gang_size = BuiltIn::gang_size(make_grid(shape, gang));
+  if (gang_size > kMostGang) {
+    return false;
+  }
+  // Tuning: two gangs of 48 KV tiles are 12 to 25 % slower than band, two of 64 or four of 32 are 3
+  // to 10 % faster.
+  int const gangs_at_a_time = kWave / gang_size;
+  int64_t const tiles = num_tiles(shape);
+  bool const is_full = 10 * std::min<int64_t>(tiles, gangs_at_a_time * gang_size) >=
+                       9 * std::min<int64_t>(tiles, kWave);
+  // A list's second gang waits for its first one, which a section of fewer lists still runs.
+  bool const has_one_gang = gang_size >= num_kv_tiles(shape);
+  return is_full && (has_one_gang || shape.num_lists() % gangs_at_a_time == 0);
+}
+
 // Without a mask: a gang where there are few waves of work tiles, because it keeps all SMs busy;
 // where there are more, band.
+// Tuning: ring for one query head a list. Where a list has several, they follow each other in a
+// CTA, and shift, whose contributors are one step apart, is faster (by 30 % at 2,048 tokens).
 constexpr ScheduleKind choose_without_mask(GridShape const& shape) {
-  constexpr int kMostGang = 64;  // fits every Hopper part, so that the order is the same on all
-  // Tuning: ring for one query head a list. Where a list has several, they follow each other in a
-  // CTA, and shift, whose contributors are one step apart, is faster (by 30 % at 2,048 tokens). At
-  // head dim 64 a KV tile has no more rows than a Q tile: ring's contributors are one step apart
-  // too, the members of a gang have no slack, and shift's arithmetic is shorter.
-  bool const is_grouped = shape.part_size() > 1;
-  bool const has_slack = shape.key.head_dim > 64;
-  ScheduleKind const gang =
-      is_grouped || !has_slack ? ScheduleKind::kShift : ScheduleKind::kRing;
   int64_t const tiles = num_tiles(shape);
-  if (tiles >= (has_slack && !is_grouped ? 4 : 3) * kWave || !is_legal(shape, gang)) {
-    return ScheduleKind::kBand;
+  bool const is_grouped = shape.part_size() > 1;
+  if (!is_grouped && tiles < 4 * kWave && fills_wave(shape, ScheduleKind::kRing)) {
+    return ScheduleKind::kRing;
   }
-  // Tuning: only whole gangs run at a time, and they should fill a wave: two of 48 KV tiles are 12
-  // to 25 % slower than band, two of 64 or four of 32 are 3 to 10 % faster.
-  int const gang_size = BuiltIn::gang_size(make_grid(shape, gang));
-  int64_t const at_a_time = kWave / max_int(gang_size, 1) * gang_size;
-  bool const fills_wave = 100 * std::min<int64_t>(tiles, at_a_time) >=
-                          (has_slack ? 90 : 95) * std::min<int64_t>(tiles, kWave);
-  return gang_size <= kMostGang && fills_wave ? gang : ScheduleKind::kBand;
+  return tiles < 3 * kWave && fills_wave(shape, ScheduleKind::kShift) ? ScheduleKind::kShift
+                                                                       : ScheduleKind::kBand;
 }
 
 // Under a causal mask: mirrored, which balances the SMs best; band for lists of several query heads
@@ -349,8 +369,9 @@ constexpr bool choice_depends_on_batch(GridShape shape) {
     // The number of tiles is the only thing of a pack that counts, and this makes the fewest.
     shape.seqlen_k = 1;
   }
-  // No bound above lies between two powers of two that it does not part from both.
-  for (shape.batch = 1; shape.batch <= 16 * kWave; shape.batch *= 2) {
+  // From 4 waves on no bound lies between two powers of two that it does not part from both.
+  for (shape.batch = 1; shape.batch <= 16 * kWave;
+       shape.batch += shape.batch < 4 * kWave ? 1 : shape.batch) {
     if (choose_schedule(shape) != choice) {
       return true;
     }

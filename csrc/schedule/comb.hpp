@@ -22,9 +22,8 @@ struct Comb : Monotone {
     tile.n_block = n_block_at(grid, tile.n_block);
     return tile;
   }
-  DASH_HOST_DEVICE static constexpr int m_block(TileGrid const& grid, WorkTile const& tile,
-                                                int step) {
-    return grid.m_end(tile.n_block) - 1 - step;
+  DASH_HOST_DEVICE static constexpr Sweep sweep(TileGrid const& grid, WorkTile const& tile) {
+    return sweep_down(grid.m_end(tile.n_block) - 1);
   }
   DASH_HOST_DEVICE static constexpr int turn(TileGrid const& grid, WorkTile const& tile,
                                              int m_block) {

@@ -44,10 +44,9 @@ struct Mirrored : Monotone {
     }
     return tile_of(grid, 0, taken, min_int(grid.section, num_even - taken), rest);
   }
-  DASH_HOST_DEVICE static constexpr int m_block(TileGrid const& grid, WorkTile const& tile,
-                                                int step) {
-    return tile.bidh % 2 == 0 ? grid.m_begin(tile.n_block) + step
-                              : grid.m_end(tile.n_block) - 1 - step;
+  DASH_HOST_DEVICE static constexpr Sweep sweep(TileGrid const& grid, WorkTile const& tile) {
+    return tile.bidh % 2 == 0 ? sweep_up(grid.m_begin(tile.n_block))
+                              : sweep_down(grid.m_end(tile.n_block) - 1);
   }
   DASH_HOST_DEVICE static constexpr int turn(TileGrid const& grid, WorkTile const& tile,
                                              int m_block) {

@@ -1,16 +1,17 @@
 // The contract of a schedule policy: a stateless struct of static constexpr functions over
-// TileGrid. Which work tile does a ticket take (dispatch)? Which Q tile does a work tile visit at a
-// step (traversal)? How many contributions to dQ[m] come first (turn)? Who must run at the same
+// TileGrid. Which work tile does a ticket take (dispatch)? In which order does a work tile visit
+// its Q tiles (sweep)? How many contributions to dQ[m] come first (turn)? Who must run at the same
 // time? Invariants, each proved by a host test over all small grids (tests/schedule):
 //   cover        the items of tickets 0 .. num_tickets - 1 hold every work tile exactly once;
 //   permutation  over its steps a work tile visits exactly its Q tiles, once each;
 //   bijection    the turns of m_block are exactly 0 .. num_turns - 1;
 //   progress     with gang_size or more CTAs that take tickets in order, execution ends;
-//   stability    m_block and turn depend on lengths, tile sizes, mask and the parity of bidh only.
+//   stability    sweep and turn depend on lengths, tile sizes, mask and the parity of bidh only.
 #pragma once
 
 #include <concepts>
 
+#include "schedule/sweep.hpp"
 #include "schedule/tile_grid.hpp"
 
 namespace dash::schedule {
@@ -22,8 +23,9 @@ namespace dash::schedule {
 // tickets follow another's. kLegalForPacked: whatever the lengths, which only the device knows,
 // is_legal is supports(mask) and gang_size is 1.
 //
-// gang_size > 1: the items of a gang wait for each other, so that many CTAs must be resident at
-// once, and a CTA may not take a ticket before it has made the last addition of its present item.
+// gang_size > 1: the items of a gang, which have consecutive tickets, wait for each other, so that
+// many CTAs must be resident at once, and no CTA may hold two of them: it takes no other ticket
+// before all of its gang's, up to gang_end, are taken, or it has made its item's last addition.
 template <class P>
 concept Policy = requires(TileGrid const& grid, WorkTile const& tile, MaskKind mask, int i) {
   { P::kName } -> std::convertible_to<char const*>;
@@ -36,11 +38,12 @@ concept Policy = requires(TileGrid const& grid, WorkTile const& tile, MaskKind m
   { P::supports(mask) } -> std::same_as<bool>;   // legal for some grid with this mask
   { P::is_legal(grid) } -> std::same_as<bool>;   // asked on the host only
   { P::gang_size(grid) } -> std::same_as<int>;   // asked on the host only
+  { P::gang_end(grid, i) } -> std::same_as<int>;  // the ticket behind those of ticket i's gang
   { P::is_ordered(grid) } -> std::same_as<bool>;
   { P::num_tickets(grid) } -> std::same_as<int>;
   { P::work(grid, i) } -> std::same_as<WorkTile>;
   { P::next_tile(grid, tile) } -> std::same_as<WorkTile>;
-  { P::m_block(grid, tile, i) } -> std::same_as<int>;
+  { P::sweep(grid, tile) } -> std::same_as<Sweep>;
   { P::turn(grid, tile, i) } -> std::same_as<int>;
   { P::num_turns(grid, i) } -> std::same_as<int>;
 };
@@ -70,6 +73,9 @@ struct Monotone : Ordered {
   static constexpr bool kLegalForPacked = true;
 
   DASH_HOST_DEVICE static constexpr int gang_size(TileGrid const&) { return 1; }
+  DASH_HOST_DEVICE static constexpr int gang_end(TileGrid const&, int ticket) {
+    return ticket + 1;
+  }
 };
 
 // Sections: the (batch, head) list is cut into sections of `section` heads. Inside a section the

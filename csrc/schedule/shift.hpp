@@ -22,16 +22,17 @@ struct Shift : Ordered {
   DASH_HOST_DEVICE static constexpr int gang_size(TileGrid const& grid) {
     return max_int(grid.num_n_blocks(), 1);
   }
+  DASH_HOST_DEVICE static constexpr int gang_end(TileGrid const& grid, int ticket) {
+    int const num_n_blocks = grid.num_n_blocks();
+    return (ticket / num_n_blocks + 1) * num_n_blocks;
+  }
   DASH_HOST_DEVICE static constexpr WorkTile work(TileGrid const& grid, int ticket) {
     return section_work(grid, 1, ticket);
   }
-  DASH_HOST_DEVICE static constexpr int m_block(TileGrid const& grid, WorkTile const& tile,
-                                                int step) {
+  DASH_HOST_DEVICE static constexpr Sweep sweep(TileGrid const& grid, WorkTile const& tile) {
     // The KV tile that is dispatched first starts at the last Q tile of all starts: CTAs that start
     // later than others reach a Q tile later still, so start skew adds slack.
-    int const m_block = grid.num_n_blocks() - 1 - tile.n_block + step;
-    int const num_m_blocks = grid.num_m_blocks();
-    return m_block < num_m_blocks ? m_block : m_block - num_m_blocks;
+    return sweep_round(grid.num_n_blocks() - 1 - tile.n_block, grid.num_m_blocks());
   }
   DASH_HOST_DEVICE static constexpr int turn(TileGrid const& grid, WorkTile const& tile,
                                              int m_block) {

@@ -22,9 +22,8 @@ struct ShortestFirst : Monotone {
     tile.n_block = grid.num_n_blocks() - 1 - tile.n_block;
     return tile;
   }
-  DASH_HOST_DEVICE static constexpr int m_block(TileGrid const& grid, WorkTile const& tile,
-                                                int step) {
-    return grid.m_begin(tile.n_block) + step;
+  DASH_HOST_DEVICE static constexpr Sweep sweep(TileGrid const& grid, WorkTile const& tile) {
+    return sweep_up(grid.m_begin(tile.n_block));
   }
   DASH_HOST_DEVICE static constexpr int turn(TileGrid const& grid, WorkTile const& tile,
                                              int m_block) {

@@ -4,6 +4,7 @@
 // nothing here knows a policy; it asks BuiltIn, as the kernel does.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <utility>
 #include <vector>
@@ -25,16 +26,19 @@ inline std::vector<WorkTile> item(TileGrid const& grid, int ticket) {
 // The order in which a work tile visits its Q tiles, with its turn at each: (m_block, turn).
 inline std::vector<std::pair<int, int>> walk(TileGrid const& grid, WorkTile const& tile) {
   std::vector<std::pair<int, int>> visits;
+  Sweep const sweep = BuiltIn::sweep(grid, tile);
   for (int step = 0; step < grid.num_steps(tile.n_block); ++step) {
-    int const m_block = BuiltIn::m_block(grid, tile, step);
+    int const m_block = m_block_of(sweep, grid.num_m_blocks(), step);
     visits.emplace_back(m_block, BuiltIn::turn(grid, tile, m_block));
   }
   return visits;
 }
 
-// A slot's present work tile, the step whose add comes next, and the grid that both are of.
-struct RunningItem {
+// An item that a slot holds: the grid that it is of, its present work tile, and the step whose add
+// comes next.
+struct HeldItem {
   std::size_t grid;
+  int ticket;
   WorkTile tile;
   int step;
 };
@@ -43,7 +47,7 @@ struct RunningItem {
 using Counters = std::vector<int>;
 
 // Adds of `item` that can go through now; true if there was any.
-inline bool advance(TileGrid const& grid, RunningItem& item, Counters& counters) {
+inline bool advance(TileGrid const& grid, HeldItem& item, Counters& counters) {
   bool moved = false;
   int const list = item.tile.bidb * grid.num_heads + item.tile.bidh;
   while (item.tile.n_block >= 0) {
@@ -53,7 +57,8 @@ inline bool advance(TileGrid const& grid, RunningItem& item, Counters& counters)
       moved = true;
       continue;
     }
-    int const m_block = BuiltIn::m_block(grid, item.tile, item.step);
+    Sweep const sweep = BuiltIn::sweep(grid, item.tile);
+    int const m_block = m_block_of(sweep, grid.num_m_blocks(), item.step);
     int& counter = counters[static_cast<std::size_t>(list) * grid.num_m_blocks() + m_block];
     if (BuiltIn::is_ordered(grid) && counter != BuiltIn::turn(grid, item.tile, m_block)) {
       break;
@@ -76,35 +81,62 @@ inline std::vector<std::pair<std::size_t, int>> all_tickets(std::vector<TileGrid
   return tickets;
 }
 
+// Whether a slot takes a second ticket while it works on an item.
+enum class TakesAhead {
+  kNever,
+  kKeepsGangsApart,  // as the kernel: if all tickets of the item's gang are taken
+  kAlways,           // for tests: what the rule is for
+};
+
 // Whether every item finishes when `slots` CTAs take the tickets of the grids in the given order,
-// as numbers of all_tickets (normally 0, 1, 2, ...). Several grids are the sequences of a packed
-// problem. False is a deadlock: every slot holds an item that waits.
+// as numbers of all_tickets (normally 0, 1, 2, ...), as soon as they may. Several grids are the
+// sequences of a packed problem. False is a deadlock: every slot holds an item that waits.
 inline bool simulate_progress(std::vector<TileGrid> const& grids, int slots,
-                              std::vector<int> const& order) {
+                              std::vector<int> const& order, TakesAhead ahead) {
   std::vector<Counters> counters;
   for (TileGrid const& grid : grids) {
     counters.emplace_back(
         static_cast<std::size_t>(grid.num_m_blocks()) * grid.num_heads * grid.batch, 0);
   }
   auto const tickets = all_tickets(grids);
-  std::vector<RunningItem> running;
+  std::vector<int> num_taken(grids.size(), 0);
   std::size_t next = 0;
-  while (next < order.size() || !running.empty()) {
-    bool moved = false;
-    while (next < order.size() && running.size() < static_cast<std::size_t>(slots)) {
-      auto const [grid, ticket] = tickets.at(order[next++]);
-      running.push_back({.grid = grid, .tile = BuiltIn::work(grids[grid], ticket), .step = 0});
-      moved = true;
-    }
-    for (RunningItem& item : running) {
-      moved = advance(grids[item.grid], item, counters[item.grid]) || moved;
-    }
-    if (!moved) {
+  // The first item of a slot is the one that it works on.
+  std::vector<std::vector<HeldItem>> held(slots);
+  auto const may_take = [&](std::vector<HeldItem> const& items) {
+    if (next == order.size() || items.size() == 2) {
       return false;
     }
-    std::erase_if(running, [](RunningItem const& item) { return item.tile.n_block < 0; });
+    if (items.empty() || ahead == TakesAhead::kAlways) {
+      return true;
+    }
+    std::size_t const grid = items[0].grid;
+    return ahead == TakesAhead::kKeepsGangsApart &&
+           num_taken[grid] >= BuiltIn::gang_end(grids[grid], items[0].ticket);
+  };
+  for (bool moved = true; moved;) {
+    moved = false;
+    for (std::vector<HeldItem>& items : held) {
+      while (may_take(items)) {
+        auto const [grid, ticket] = tickets.at(order[next++]);
+        ++num_taken[grid];
+        items.push_back({grid, ticket, BuiltIn::work(grids[grid], ticket), 0});
+        moved = true;
+      }
+    }
+    for (std::vector<HeldItem>& items : held) {
+      if (items.empty()) {
+        continue;
+      }
+      HeldItem& item = items.front();
+      moved = advance(grids[item.grid], item, counters[item.grid]) || moved;
+      if (item.tile.n_block < 0) {
+        items.erase(items.begin());
+      }
+    }
   }
-  return true;
+  return next == order.size() &&
+         std::all_of(held.begin(), held.end(), [](auto const& items) { return items.empty(); });
 }
 
 }  // namespace dash::schedule

@@ -38,6 +38,11 @@ struct SymmetricShift : Ordered {
   DASH_HOST_DEVICE static constexpr int gang_size(TileGrid const& grid) {
     return max_int(min_int(num_pairs(grid), kWave), 1);
   }
+  DASH_HOST_DEVICE static constexpr int gang_end(TileGrid const& grid, int ticket) {
+    int const pairs = num_pairs(grid);
+    int const of_list = ticket / pairs * pairs;
+    return of_list + min_int(pairs, ((ticket - of_list) / kWave + 1) * kWave);
+  }
   DASH_HOST_DEVICE static constexpr int num_tickets(TileGrid const& grid) {
     return num_pairs(grid) * grid.num_heads * grid.batch;
   }
@@ -58,18 +63,15 @@ struct SymmetricShift : Ordered {
                ? WorkTile{.n_block = partner, .bidh = tile.bidh, .bidb = tile.bidb}
                : no_tile();
   }
-  DASH_HOST_DEVICE static constexpr int m_block(TileGrid const& grid, WorkTile const& tile,
-                                                int step) {
-    int const num_m_blocks = grid.num_m_blocks();
+  DASH_HOST_DEVICE static constexpr Sweep sweep(TileGrid const& grid, WorkTile const& tile) {
     if (is_short(grid, tile)) {
-      return num_m_blocks - 1 - step;
+      return sweep_down(grid.num_m_blocks() - 1);
     }
     Wave const wave = wave_of(grid, tile.n_block);
-    if (step >= wave.rotated) {
-      return grid.m_begin(tile.n_block) + step - wave.rotated;
-    }
-    int const m_block = wave.shared_begin + wave.stride * (tile.n_block - wave.first) + step;
-    return m_block < num_m_blocks ? m_block : m_block - wave.rotated;
+    return {.first = wave.shared_begin + wave.stride * (tile.n_block - wave.first),
+            .direction = 1,
+            .rotated = wave.rotated,
+            .rest = grid.m_begin(tile.n_block)};
   }
   DASH_HOST_DEVICE static constexpr int turn(TileGrid const& grid, WorkTile const& tile,
                                              int m_block) {

@@ -36,6 +36,7 @@ struct Step {
   double compute_begin;
   double handed;  // when a buffer had taken it and the next compute could begin
   double add_begin;
+  bool after_adds;  // its work tile began when the slot's earlier adds had been made
 };
 
 struct Timeline {
@@ -50,7 +51,7 @@ class Simulation {
  public:
   Simulation(TileGrid const& grid, int num_slots, Costs const& costs)
       : grid_(grid), costs_(costs), is_ordered_(BuiltIn::is_ordered(grid)),
-        holds_to_the_end_(BuiltIn::gang_size(grid) > 1), slots_(num_slots),
+        slots_(num_slots),
         chains_(static_cast<std::size_t>(grid.num_heads) * grid.batch * grid.num_m_blocks()) {}
 
   Timeline run() {
@@ -77,6 +78,7 @@ class Simulation {
  private:
   struct Slot {
     WorkTile tile = no_tile();  // its present work tile, if any
+    bool after_adds = false;    // see Step
     int ticket = -1;
     int next_step = 0;                  // of the work tile, whose compute comes next
     double free_at = 0.0;               // when that compute or the next item can begin
@@ -85,6 +87,9 @@ class Simulation {
     bool has_full_buffers = false;      // the newest step is computed and not handed over
     bool waits_for_turn = false;        // the oldest step that is not added
     double drained = 0.0;               // end of the last add
+    // It may not take a ticket before its present item's last add, because when the item's computes
+    // ended its gang's tickets were not all taken.
+    bool is_held = false;
   };
   // The contributions to one Q tile's dQ.
   struct Chain {
@@ -107,12 +112,15 @@ class Simulation {
 
   void take(int index, int ticket) {
     ++taken_;
-    slots_[index].ticket = ticket;
-    start(slots_[index], BuiltIn::work(grid_, ticket));
+    Slot& slot = slots_[index];
+    slot.ticket = ticket;
+    bool const was_held = std::exchange(slot.is_held, false);
+    start(slot, BuiltIn::work(grid_, ticket), was_held);
   }
 
-  void start(Slot& slot, WorkTile const& tile) {
+  void start(Slot& slot, WorkTile const& tile, bool after_adds) {
     slot.tile = tile;
+    slot.after_adds = after_adds;
     slot.next_step = 0;
     slot.free_at += costs_.prologue;
     work_ += costs_.prologue + costs_.epilogue;
@@ -145,11 +153,13 @@ class Simulation {
     if (slot.next_step == grid_.num_steps(slot.tile.n_block)) {
       return end_tile(slot, in_flight);
     }
-    int const m_block = BuiltIn::m_block(grid_, slot.tile, slot.next_step++);
+    Sweep const sweep = BuiltIn::sweep(grid_, slot.tile);
+    int const m_block = m_block_of(sweep, grid_.num_m_blocks(), slot.next_step++);
     int const turn = is_ordered_ ? BuiltIn::turn(grid_, slot.tile, m_block) : 0;
     double const computed = slot.free_at + costs_.compute;
     slot.sequence.push_back(steps_.size());
-    steps_.push_back({index, slot.ticket, slot.tile, m_block, turn, slot.free_at, computed, -1.0});
+    steps_.push_back({index, slot.ticket, slot.tile, m_block, turn, slot.free_at, computed, -1.0,
+                      slot.after_adds});
     work_ += costs_.compute + (is_in_line ? costs_.reduce : 0.0);
     slot.has_full_buffers = !is_in_line;
     hand_over(slot);
@@ -178,18 +188,21 @@ class Simulation {
   }
 
   bool end_tile(Slot& slot, std::size_t in_flight) {
-    if (holds_to_the_end_ && in_flight > 0) {
+    WorkTile const next = BuiltIn::next_tile(grid_, slot.tile);
+    if (next.n_block < 0 && taken_ < BuiltIn::gang_end(grid_, slot.ticket)) {
+      slot.is_held = true;
+    }
+    if (slot.is_held && in_flight > 0) {
       return false;
     }
     slot.free_at += costs_.epilogue;
-    if (holds_to_the_end_ && costs_.writers > 0) {
+    if (slot.is_held && costs_.writers > 0) {
       slot.free_at = std::max(slot.free_at, slot.drained + costs_.lag);
     }
-    WorkTile const next = BuiltIn::next_tile(grid_, slot.tile);
     if (next.n_block < 0) {
       slot.tile = next;
     } else {
-      start(slot, next);
+      start(slot, next, false);
     }
     return true;
   }
@@ -255,7 +268,6 @@ class Simulation {
   TileGrid grid_;
   Costs costs_;
   bool is_ordered_;
-  bool holds_to_the_end_;  // takes no ticket before the item's last add
   std::vector<Slot> slots_;
   std::vector<Chain> chains_;
   std::vector<Step> steps_;

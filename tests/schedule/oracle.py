@@ -137,6 +137,7 @@ def check_dispatch(grid: _schedule.TileGrid) -> None:
                 tickets = [ticket[n, h, b] for n in chain]
                 if not is_gang:
                     assert tickets == sorted(tickets), f"{describe(grid)}: m_block {m}: {tickets}"
+                    assert all(_schedule.gang_end(grid, t) == t + 1 for t in tickets)
     if is_gang:
         check_gangs(grid, ticket)
 
@@ -144,14 +145,15 @@ def check_dispatch(grid: _schedule.TileGrid) -> None:
 def check_gangs(grid: _schedule.TileGrid, ticket: dict[tuple[int, int, int], int]) -> None:
     """The conditions of the gang theorem (docs/schedules.md), from tickets and visiting steps; a
     tie goes to the item of the greater n."""
-    num_n = grid.num_n_blocks()
+    num_n, num_m = grid.num_n_blocks(), grid.num_m_blocks()
     pairs = (num_n + 1) // 2
     is_paired = grid.schedule == "symmetric_shift"
+    is_split = grid.schedule == "ring" and 2 * num_n > num_m  # even and odd n
 
     def gang_and_step(n: int) -> tuple[int, int]:
         """Number of the gang within the head, and the step at which the item comes to n."""
         if not is_paired:
-            return 0, 0
+            return (n % 2 if is_split else 0), 0
         first = min(n, num_n - 1 - n)
         return first // WAVE, grid.num_steps(first) if n >= pairs else 0
 
@@ -159,12 +161,12 @@ def check_gangs(grid: _schedule.TileGrid, ticket: dict[tuple[int, int, int], int
     for (n, h, b), number in ticket.items():
         if n < pairs or not is_paired:
             gangs[b, h, gang_and_step(n)[0]].append(number)
-    last = -1
-    for gang in sorted(gangs):
-        numbers = sorted(gangs[gang])
-        assert numbers == list(range(last + 1, last + 1 + len(numbers))), describe(grid)
+    for (b, h, gang), numbers in gangs.items():
+        first, end = min(numbers), max(numbers) + 1
+        assert sorted(numbers) == list(range(first, end)), describe(grid)
         assert len(numbers) <= _schedule.gang_size(grid), describe(grid)
-        last = numbers[-1]
+        assert {_schedule.gang_end(grid, number) for number in numbers} == {end}
+        assert gang == 0 or max(gangs[b, h, gang - 1]) < first, describe(grid)
     place = {}  # (m, n) -> (gang, step of the item, -item)
     for n, walk in enumerate(walks(grid)):
         gang, before = gang_and_step(n)

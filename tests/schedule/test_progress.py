@@ -13,6 +13,9 @@ from dash import _schedule
 from .oracle import CAUSAL, FULL, MASKS, describe, some_window
 from .test_invariants import CASE_IDS, CASES, large_grids
 
+# An order of tickets that is not the kernel's; what it would take ahead means nothing.
+NEVER = _schedule.TakesAhead.NEVER
+
 
 @pytest.mark.parametrize("mask, name", CASES, ids=CASE_IDS)
 def test_a_gang_or_more_slots_finish(mask: str, name: str) -> None:
@@ -57,6 +60,23 @@ def test_every_small_gang_finishes_and_with_a_slot_less_does_not(num_blocks: int
         assert not _schedule.simulate_progress(grid, gang - 1), describe(grid)
 
 
+@pytest.mark.parametrize(
+    "name, causal", [("shift", False), ("ring", False), ("symmetric_shift", True)]
+)
+def test_tickets_taken_ahead_keep_gangs_apart_or_deadlock(name: str, causal: bool) -> None:
+    """A CTA takes its next ticket early if all of its gang's are taken. With as few CTAs as the
+    gang has members, one that took it whenever it likes would hold two members, and they would wait
+    for each other."""
+    for num_blocks in (4, 7, 12):
+        rows = num_blocks * 128
+        window = CAUSAL if causal else FULL
+        grid = _schedule.TileGrid(rows, rows, 64, 128, 3, 2, window, name)
+        gang = _schedule.gang_size(grid)
+        for ahead, finishes in (("NEVER", True), ("KEEPS_GANGS_APART", True), ("ALWAYS", False)):
+            rule = getattr(_schedule.TakesAhead, ahead)
+            assert _schedule.simulate_progress(grid, gang, ahead=rule) == finishes, ahead
+
+
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 @given(large_grids())
 def test_random_large_grids_finish(grid: _schedule.TileGrid) -> None:
@@ -74,7 +94,8 @@ def test_a_dispatch_against_the_turns_is_found_to_deadlock(mask: str, name: str)
     grid = _schedule.TileGrid(768, 768, 128, 128, 1, 1, window, name)
     tickets = range(_schedule.num_tickets(grid))
     slots = range(1, len(tickets) + 1)
-    finishes = [_schedule.simulate_progress(grid, n, list(reversed(tickets))) for n in slots]
+    backwards = list(reversed(tickets))
+    finishes = [_schedule.simulate_progress(grid, n, backwards, NEVER) for n in slots]
     if name == "unordered":
         assert all(finishes)  # nothing waits
     else:
@@ -84,5 +105,5 @@ def test_a_dispatch_against_the_turns_is_found_to_deadlock(mask: str, name: str)
 
 def test_two_swapped_items_are_found_to_deadlock() -> None:
     grid = _schedule.TileGrid(512, 512, 128, 128, 1, 1, FULL, "band")
-    assert not _schedule.simulate_progress(grid, 1, [0, 2, 1, 3])
-    assert _schedule.simulate_progress(grid, 2, [0, 2, 1, 3])
+    assert not _schedule.simulate_progress(grid, 1, [0, 2, 1, 3], NEVER)
+    assert _schedule.simulate_progress(grid, 2, [0, 2, 1, 3], NEVER)
