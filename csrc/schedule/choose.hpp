@@ -190,6 +190,18 @@ constexpr int band_section(GridShape const& shape) {
                                    : max_int(16, near_power_of_two(wave_section(shape)));
 }
 
+// Tuning: best or within 1 % of it on an H200. Of lists of middling length two sections, of even
+// and of odd heads, fit in L2; long ones want a wave each.
+constexpr int mirrored_section(GridShape const& shape) {
+  int const power = near_power_of_two(wave_section(shape));
+  if (num_kv_tiles(shape) < kLongList) {
+    return power;
+  }
+  return num_kv_tiles(shape) < 2 * kLongList
+             ? max_int(l2_section(shape) / 2, power)
+             : max_int(l2_section(shape), wave_section(shape));
+}
+
 // Lists per section. Orders the dispatch; changes no bit.
 constexpr int choose_section(GridShape const& shape, ScheduleKind kind) {
   switch (kind) {
@@ -197,10 +209,7 @@ constexpr int choose_section(GridShape const& shape, ScheduleKind kind) {
       return l2_section(shape);
     case ScheduleKind::kMirrored:
       // Sections of even heads and of odd heads: at most all of either.
-      return min_int(num_kv_tiles(shape) < kLongList
-                         ? near_power_of_two(wave_section(shape))
-                         : max_int(l2_section(shape), wave_section(shape)),
-                     max_int(shape.num_lists() / 2, 1));
+      return min_int(mirrored_section(shape), max_int(shape.num_lists() / 2, 1));
     case ScheduleKind::kComb:
       return even_section(shape, shape.key.head_dim == 256 ? 8 : 16);
     case ScheduleKind::kBand:
@@ -257,7 +266,12 @@ constexpr bool occupies_sms(GridShape const& shape) {
   constexpr int kManyHeads = 4;
   constexpr int kFewLists = 8;
   if (shape.mask != MaskKind::kFull) {
-    return shape.part_size() <= kManyHeads && 10 * tiles >= 19 * kWave &&
+    // Two heads a part are 1 % faster than four where lists are long and waves few.
+    bool const has_long_tiles = shape.mask == MaskKind::kCausal && !shape.is_packed &&
+                                shape.key.head_dim > 64 &&
+                                num_kv_tiles(shape) >= 4 * kLongList && tiles < 8 * kWave;
+    return shape.part_size() <= (has_long_tiles ? kManyHeads / 2 : kManyHeads) &&
+           10 * tiles >= 19 * kWave &&
            shape.lists_of_a_sequence() * shape.batch >= kFewLists;
   }
   int64_t const in_full_waves = (tiles + kWave - 1) / kWave * kWave;
@@ -287,25 +301,22 @@ constexpr int choose_group_parts(GridShape const& shape) {
   return chosen;
 }
 
-// Whether a schedule's gangs keep the SMs busy: only whole ones run at a time.
-constexpr bool fills_wave(GridShape const& shape, ScheduleKind gang) {
+// Whether a schedule of gangs takes no more waves than any other. Only whole gangs run at a time,
+// and a list's second gang after its first one.
+constexpr bool fills_waves(GridShape const& shape, ScheduleKind gang) {
   constexpr int kMostGang = 64;  // fits every Hopper part, so that the order is the same on all
-  if (!is_legal(shape, gang)) {
+  if (num_tiles(shape) == 0 || !is_legal(shape, gang)) {
     return false;
   }
   int const gang_size = BuiltIn::gang_size(make_grid(shape, gang));
   if (gang_size > kMostGang) {
     return false;
   }
-  // Tuning: two gangs of 48 KV tiles are 12 to 25 % slower than band, two of 64 or four of 32 are 3
-  // to 10 % faster.
-  int const gangs_at_a_time = kWave / gang_size;
-  int64_t const tiles = num_tiles(shape);
-  bool const is_full = 10 * std::min<int64_t>(tiles, gangs_at_a_time * gang_size) >=
-                       9 * std::min<int64_t>(tiles, kWave);
-  // A list's second gang waits for its first one, which a section of fewer lists still runs.
-  bool const has_one_gang = gang_size >= num_kv_tiles(shape);
-  return is_full && (has_one_gang || shape.num_lists() % gangs_at_a_time == 0);
+  // Tuning: two gangs of 48 KV tiles at a time are 12 to 25 % slower than band, two of 64 or four
+  // of 32 are 3 to 10 % faster.
+  int const gangs_of_a_list = ceil_div(num_kv_tiles(shape), gang_size);
+  int const waves = gangs_of_a_list * ceil_div(shape.num_lists(), kWave / gang_size);
+  return waves <= (num_tiles(shape) + kWave - 1) / kWave;
 }
 
 // Without a mask: a gang where there are few waves of work tiles, because it keeps all SMs busy;
@@ -314,12 +325,11 @@ constexpr bool fills_wave(GridShape const& shape, ScheduleKind gang) {
 // CTA, and shift, whose contributors are one step apart, is faster (by 30 % at 2,048 tokens).
 constexpr ScheduleKind choose_without_mask(GridShape const& shape) {
   int64_t const tiles = num_tiles(shape);
-  bool const is_grouped = shape.part_size() > 1;
-  if (!is_grouped && tiles < 4 * kWave && fills_wave(shape, ScheduleKind::kRing)) {
+  if (shape.part_size() == 1 && tiles < 8 * kWave && fills_waves(shape, ScheduleKind::kRing)) {
     return ScheduleKind::kRing;
   }
-  return tiles < 3 * kWave && fills_wave(shape, ScheduleKind::kShift) ? ScheduleKind::kShift
-                                                                       : ScheduleKind::kBand;
+  return tiles < 3 * kWave && fills_waves(shape, ScheduleKind::kShift) ? ScheduleKind::kShift
+                                                                        : ScheduleKind::kBand;
 }
 
 // Under a causal mask: mirrored, which balances the SMs best; band for lists of several query heads
@@ -369,9 +379,9 @@ constexpr bool choice_depends_on_batch(GridShape shape) {
     // The number of tiles is the only thing of a pack that counts, and this makes the fewest.
     shape.seqlen_k = 1;
   }
-  // From 4 waves on no bound lies between two powers of two that it does not part from both.
+  // From 8 waves on no bound lies between two powers of two that it does not part from both.
   for (shape.batch = 1; shape.batch <= 16 * kWave;
-       shape.batch += shape.batch < 4 * kWave ? 1 : shape.batch) {
+       shape.batch += shape.batch < 8 * kWave ? 1 : shape.batch) {
     if (choose_schedule(shape) != choice) {
       return true;
     }

@@ -116,6 +116,26 @@ def test_ring_full() -> None:
     """)
 
 
+def test_ring_in_two_gangs() -> None:
+    """M = 6, N = 5: even KV tiles start at 4, 2, 0 and add first, odd ones start at 3 and 0."""
+    grid = _schedule.TileGrid(768, 640, 128, 128, num_heads=2, schedule="ring", section=2)
+    assert _schedule.gang_size(grid) == 3
+    evens = [[(n, h, 0)] for h in range(2) for n in (0, 2, 4)]
+    odds = [[(n, h, 0)] for h in range(2) for n in (1, 3)]
+    assert items(grid) == evens + odds
+    assert [_schedule.gang_end(grid, ticket) for ticket in range(10)] == [3] * 3 + [6] * 3 + [
+        *[8] * 2,
+        *[10] * 2,
+    ]
+    assert walks(grid) == table("""
+        4,0 5,0 0,1 1,1 2,2 3,2
+        3,3 4,3 5,3 0,4 1,4 2,4
+        2,0 3,0 4,1 5,1 0,2 1,2
+        0,3 1,3 2,3 3,4 4,4 5,4
+        0,0 1,0 2,1 3,1 4,2 5,2
+    """)
+
+
 def test_symmetric_shift_causal() -> None:
     grid = _schedule.TileGrid(512, 512, 128, 128, window=CAUSAL, schedule="symmetric_shift")
     assert _schedule.gang_size(grid) == 2
@@ -345,7 +365,10 @@ def test_query_groups_can_be_cut_into_parts() -> None:
     [
         (CAUSAL, (1, 5000, 5000, 28, 4), 7),
         (CAUSAL, (64, 5000, 5000, 28, 4), 7),  # 7 heads a part would be too many
-        (CAUSAL, (1, 8192, 8192, 64, 8), 2),
+        (CAUSAL, (1, 8192, 8192, 64, 8), 4),  # long lists: two heads a part
+        (CAUSAL, (1, 8192, 8192, 32, 8), 2),
+        (CAUSAL, (1, 32_768, 32_768, 32, 8), 1),  # of many waves
+        ((9000, 0), (1, 8192, 8192, 32, 8), 1),
         (CAUSAL, (1, 2048, 2048, 32, 8), 2),
         (CAUSAL, (1, 4096, 4096, 32, 8), 1),
         (CAUSAL, (1, 512, 512, 32, 8), 4),  # single heads, and still few work tiles
@@ -353,7 +376,7 @@ def test_query_groups_can_be_cut_into_parts() -> None:
         (CAUSAL, (1, 128, 128, 16, 16), 1),
         (CAUSAL, (1, 8192, 8192, 16, 2), 4),  # 2 parts would be 4 lists
         (CAUSAL, (1, 128, 131_072, 64, 1), 1),  # dK and dV of parts would be many times dQ
-        (CAUSAL, (1, 4096, 8192, 64, 8), 2),
+        (CAUSAL, (1, 4096, 8192, 64, 8), 4),
         ((500, 0), (1, 2048, 2048, 32, 8), 2),
         (FULL, (1, 2048, 2048, 32, 8), 1),  # 128 work tiles: one full wave
         (FULL, (1, 2048, 2048, 64, 8), 2),
@@ -380,8 +403,12 @@ def test_render_prints_the_table() -> None:
     [
         (128, FULL, (1, 4096, 4096, 8, 8), "ring"),
         (128, FULL, (1, 8192, 8192, 8, 8), "ring"),  # 512 work tiles of 132 a wave
-        (64, FULL, (1, 8192, 8192, 8, 8), "band"),
-        (64, FULL, (1, 4096, 4096, 8, 8), "shift"),
+        (64, FULL, (1, 8192, 8192, 8, 8), "ring"),  # two gangs of 32 a head, of 4 heads at a time
+        (64, FULL, (1, 4096, 4096, 8, 8), "ring"),
+        (64, FULL, (1, 4096, 4096, 12, 12), "shift"),  # ring: 4 waves instead of 3
+        (64, FULL, (1, 4096, 4096, 4, 4), "shift"),  # ring: 2 waves instead of 1
+        (64, FULL, (4, 4096, 4096, 32, 32), "band"),
+        (128, FULL, (1, 8192, 8192, 16, 16), "ring"),
         (128, FULL, (1, 6144, 6144, 8, 8), "band"),  # two gangs of 48 leave 36 SMs idle
         (128, FULL, (1, 6144, 6144, 2, 2), "ring"),
         (128, FULL, (1, 4096, 4096, 32, 8), "shift"),
