@@ -1,4 +1,4 @@
-// Stage 2d, dQ converter warp: dq_accum -> dq for Q tiles that are finished while the main kernel
+// Stage 2e, dQ converter warp: dq_accum -> dq for Q tiles that are finished while the main kernel
 // still runs, of whatever CTA; what postprocess.cuh does with the tiles that are left. Undoes the
 // register order in which the MMA warpgroups left the tile, scales, rounds to 16 bits.
 // Tuning: a warp of its own at its own pace. The writer warps are part of the ordered chain: with

@@ -24,9 +24,6 @@ CUTE_DEVICE void init_barriers(typename Traits::SharedStorage& smem) {
     cutlass::arch::ClusterBarrier::init(&smem.ds_full[stage], Traits::kNumMmaWarps);
     cutlass::arch::ClusterBarrier::init(&smem.ds_empty[stage], Traits::kNumMmaWarps);
   }
-  for (uint64_t& barrier : smem.adds_done) {
-    cutlass::arch::ClusterBarrier::init(&barrier, kNumDqWriters);
-  }
   for (int writer = 0; writer < kNumDqWriters; ++writer) {
     for (int warpgroup = 0; warpgroup < Traits::kNumMmaWarpgroups; ++warpgroup) {
       cutlass::arch::ClusterBarrier::init(&smem.dq_full[writer][warpgroup], 4);

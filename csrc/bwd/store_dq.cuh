@@ -48,10 +48,9 @@ struct StoreDq {
         }
         counts.next_q_tile();
       });
-      // Arrives: each dQ writer (2). Waits: the load lane, if the schedule works in gangs.
-      cutlass::arch::ClusterBarrier::arrive(&smem.adds_done[state_work.stage]);
       // Arrives: this lane, as one reader warp. Waits: the load lane, before it publishes the next
-      // but one.
+      // but one; in a gang perhaps before it takes the next, for the additions that this comes
+      // behind (take_work.cuh).
       consumer_release_by_lane(smem.ring_work, state_work);
     }
     // Correctness: the kernel may not end while the copy engine still reads shared memory.

@@ -21,15 +21,13 @@ CUTE_DEVICE bool is_gang_complete(BwdParams const& params,
   return num_taken >= smem.gang_end;
 }
 
-// Arrives: each dQ writer (2), once a work tile. Waits: the load lane, for the work tile before
-// last and for the last: an item has two at most. Each has a barrier of its own, whose next phase
-// cannot end before the load lane publishes another work tile, so that no parity is ambiguous.
+// Arrives: each MMA warp (8) and dQ writer (2), which makes a work tile's additions before it gives
+// the tile back, and earlier tiles' before those. Waits: the load lane. The barrier's next phase
+// cannot end before the lane publishes another work tile there, so that no parity is ambiguous.
 template <class Traits>
 CUTE_DEVICE void wait_for_own_adds(typename Traits::SharedStorage& smem, PackedCounts counts) {
-  auto const before_last = RingState<Traits::kStagesWork>::at(counts.work_tiles());
-  cutlass::arch::ClusterBarrier::wait(&smem.adds_done[before_last.stage], before_last.phase ^ 1);
   auto const last = RingState<Traits::kStagesWork>::at(counts.last_work_tile());
-  cutlass::arch::ClusterBarrier::wait(&smem.adds_done[last.stage], last.phase);
+  cutlass::arch::ClusterBarrier::wait(&smem.ring_work.empty[last.stage], last.phase);
 }
 
 // A work tile of a (batch, seqlen) problem.

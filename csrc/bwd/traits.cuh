@@ -240,8 +240,6 @@ struct BwdTraits {
     // Warpgroups in turns: dS of Q tile i is in stage i mod 2, phase i / 2.
     alignas(8) uint64_t ds_full[kStagesDs];
     alignas(8) uint64_t ds_empty[kStagesDs];
-    // A stage's phase: both dQ writers have made their last addition of the work tile.
-    alignas(8) uint64_t adds_done[kStagesWork];
     // dq[..][wg] changes hands between MMA warpgroup wg and the two writer warps, which take
     // alternate Q tiles: tile i uses stage i mod kStagesDq, belongs to writer i mod 2, and its part
     // p is phase (i / 2) kDqParts + p of that writer's barriers.

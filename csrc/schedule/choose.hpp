@@ -328,7 +328,7 @@ constexpr ScheduleKind choose_without_mask(GridShape const& shape) {
   if (shape.part_size() == 1 && tiles < 8 * kWave && fills_waves(shape, ScheduleKind::kRing)) {
     return ScheduleKind::kRing;
   }
-  return tiles < 3 * kWave && fills_waves(shape, ScheduleKind::kShift) ? ScheduleKind::kShift
+  return tiles < 4 * kWave && fills_waves(shape, ScheduleKind::kShift) ? ScheduleKind::kShift
                                                                         : ScheduleKind::kBand;
 }
 

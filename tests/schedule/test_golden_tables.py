@@ -412,6 +412,7 @@ def test_render_prints_the_table() -> None:
         (128, FULL, (1, 6144, 6144, 8, 8), "band"),  # two gangs of 48 leave 36 SMs idle
         (128, FULL, (1, 6144, 6144, 2, 2), "ring"),
         (128, FULL, (1, 4096, 4096, 32, 8), "shift"),
+        (128, FULL, (1, 8192, 8192, 32, 8), "shift"),  # 512 work tiles of 132 a wave
         (128, FULL, (1, 16_384, 16_384, 16, 16), "band"),
         (128, CAUSAL, (1, 2048, 2048, 8, 8), "band"),  # no more work tiles than SMs
         (128, CAUSAL, (1, 4096, 4096, 8, 8), "mirrored"),
