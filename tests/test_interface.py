@@ -281,12 +281,12 @@ def test_a_schedule_that_the_shape_does_not_allow(
 
 
 def test_a_gang_that_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """5 KV tiles: shift needs 5 SMs at once, symmetric_shift 3."""
+    """5 KV tiles: shift needs 5 SMs at once; ring, with as many Q tiles, and symmetric_shift 3."""
     from dash import _arguments
 
     free = 0
     monkeypatch.setattr(_arguments, "free_sms", lambda device, sm_margin: free)
-    gangs = [("shift", False, 5), ("ring", False, 5), ("symmetric_shift", True, 3)]
+    gangs = [("shift", False, 5), ("ring", False, 3), ("symmetric_shift", True, 3)]
     for name, causal, gang in gangs:
         free = gang
         assert dash.resolve_schedule(LONG, LONG, causal, schedule=name).name == name
@@ -451,7 +451,7 @@ def test_nan_is_not_swallowed():
 def test_auto_takes_a_gang_for_few_waves_and_says_that_it_depends_on_the_batch():
     few = dash.resolve_schedule((1, 2048, 8, 128), (1, 2048, 8, 128), causal=False)
     assert (few.name, few.batch_invariant) == ("ring", False)
-    many = dash.resolve_schedule((8, 2048, 8, 128), (8, 2048, 8, 128), causal=False)
+    many = dash.resolve_schedule((16, 2048, 8, 128), (16, 2048, 8, 128), causal=False)
     assert (many.name, many.batch_invariant) == ("band", False)
     large = dash.resolve_schedule((1, 16384, 16, 128), (1, 16384, 16, 128), causal=False)
     assert (large.name, large.batch_invariant) == ("band", True)
@@ -459,8 +459,10 @@ def test_auto_takes_a_gang_for_few_waves_and_says_that_it_depends_on_the_batch()
     assert (causal.name, causal.batch_invariant) == ("mirrored", True)
     short = dash.resolve_schedule((4, 1024, 16, 128), (4, 1024, 16, 128), causal=True)
     assert (short.name, short.batch_invariant) == ("mirrored", False)
-    grouped = dash.resolve_schedule((1, 8192, 32, 128), (1, 8192, 8, 128), causal=True)
+    grouped = dash.resolve_schedule((1, 4096, 32, 128), (1, 4096, 8, 128), causal=True)
     assert (grouped.name, grouped.batch_invariant) == ("band", True)
+    parts = dash.resolve_schedule((1, 8192, 32, 128), (1, 8192, 8, 128), causal=True)
+    assert (parts.name, parts.batch_invariant) == ("band/2", False)
 
 
 def test_no_tile_is_smaller_than_the_size_limits_assume():
