@@ -123,10 +123,8 @@ def test_ring_in_two_gangs() -> None:
     evens = [[(n, h, 0)] for h in range(2) for n in (0, 2, 4)]
     odds = [[(n, h, 0)] for h in range(2) for n in (1, 3)]
     assert items(grid) == evens + odds
-    assert [_schedule.gang_end(grid, ticket) for ticket in range(10)] == [3] * 3 + [6] * 3 + [
-        *[8] * 2,
-        *[10] * 2,
-    ]
+    ends = [_schedule.gang_end(grid, ticket) for ticket in range(10)]
+    assert ends == [3, 3, 3, 6, 6, 6, 8, 8, 10, 10]
     assert walks(grid) == table("""
         4,0 5,0 0,1 1,1 2,2 3,2
         3,3 4,3 5,3 0,4 1,4 2,4
